@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -107,3 +108,22 @@ def test_a_file_that_is_changed_before_it_is_read_again_is_refused(tmp_path: Pat
         assert files[2].array("k").read().shape == (4, 8)
         with pytest.raises(ReadError, match=r"0.npz: expected a file that stays as it is, but it was changed"):
             files[0].array("k").read()
+
+
+@pytest.mark.parametrize("write", ["files", "folders", "settings"])
+def test_a_number_that_one_of_many_files_has_another_value_of_is_a_parameter(write: str, tmp_path: Path) -> None:
+    """Whichever of them it is, also where those that are looked at first have one value."""
+    for number in range(FILES):
+        fields, numbers = {"k": np.ones((8, 9)), "u": np.ones((8, 9))}, {"nu": 1 + (number == 9), "length": 2.0}
+        (folder := tmp_path / "runs" / (f"{number}" if write == "folders" else "")).mkdir(parents=True, exist_ok=True)
+        if write == "files":
+            np.savez(folder / f"{number}.npz", **fields, **numbers)
+            continue
+        name = "run" if write == "folders" else f"run{number}"
+        np.savez(folder / f"{name}.npz", **fields)
+        (folder / f"{name}.json").write_text(json.dumps(numbers))
+    with ExitStack() as stack:
+        file = open_set(stack, [tmp_path / "runs"]).file
+    assert "nu" in file.arrays
+    assert "length" not in file.arrays
+    assert file.constants["length"] == 2

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from glob import escape, glob
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +17,8 @@ from training.data.readers.sample_names import doubt_of_rows, naming
 from training.data.readers.splits import are_splits, last_name
 from training.data.readers.tensor_files import NUMBERS, of_tensors, tells_apart
 
-LOOKED_AT = 8  # of several files, to see whether numbers are the same in all of them
+LOOKED_AT = 8  # of several files, first, to see whether numbers are the same in all of them
+MOST_LOOKED_AT = 10_000  # of them, where numbers are the same in these
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ def of_each(found: DataSet, files: Sequence[Path]) -> list[Path]:
 def with_settings(file: DataFile, settings: Sequence[Path], axes: tuple[int, ...]) -> DataFile:
     """Return the first of several files with the numbers of its settings, but those that are the same in all."""
     every = []
-    for path in (settings[0], *some_of(settings)):
+    for path in (settings[0], *others_of(settings)):
         with open_file(path) as opened:
             numbers = {name: one for name, one in opened.arrays.items() if one.shape == () and name not in file.arrays}
             every.append({name: np.asarray(one.rows(0, 1)) for name, one in numbers.items()})
@@ -146,6 +147,8 @@ def with_settings(file: DataFile, settings: Sequence[Path], axes: tuple[int, ...
     )
 
 
-def some_of(items: Sequence[Path]) -> list[Path]:
-    """Return a few of several files or folders behind the first, up to the last."""
-    return [items[number] for number in sorted({*np.linspace(1, len(items) - 1, LOOKED_AT, dtype=int)})]
+def others_of(items: Sequence[Path]) -> list[Path]:
+    """Return files or folders behind the first: a few up to the last, which mostly tell, and then the others."""
+    last = len(items) - 1
+    numbers = [np.linspace(1, last, min(count, last), dtype=int).tolist() for count in (LOOKED_AT, MOST_LOOKED_AT)]
+    return [items[number] for number in dict.fromkeys(chain(*numbers))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from training.data.readers.beside import DataSet, is_table, some_of, tables_in, with_tables, without_tables
+from training.data.readers.beside import DataSet, is_table, others_of, tables_in, with_tables, without_tables
 from training.data.readers.data_file import (
     MESHES,
     DataFile,
@@ -96,28 +96,36 @@ def of_samples(stack: ExitStack, files: Sequence[Path], layout: str) -> DataSet:
         parts = [file, *stack.enter_context(open_several(files[1:], opened))]
         file = with_doubts(merged(parts), parts)
     elif len(files) > 1:
-        file = without_constants(file, files, arrays_of(files, layout))
+        file = without_constants(file, files, lambda _: arrays_of(files, layout))
     return DataSet(file, [*files], count=len(files))
 
 
 def arrays_of(files: Sequence[Path], layout: str) -> Iterator[Mapping[str, LazyArray]]:
-    """Return the arrays of some of several files, each of which is open until the next one is asked for."""
-    for path in some_of(files):
+    """Return the arrays of several files behind the first, each of which is open until the next one is asked for."""
+    for path in others_of(files):
         with open_file(path, layout) as file:
             yield file.arrays
 
 
 def arrays_of_runs(
-    sources: Mapping[str, tuple[tuple[Path, ...], str]], names: Sequence[str], runs: Sequence[Path]
+    sources: Mapping[str, tuple[tuple[Path, ...], str]],
+    names: Sequence[str],
+    runs: Sequence[Path],
+    wanted: Collection[str],
 ) -> Iterator[Mapping[str, LazyArray]]:
-    """Return the arrays of some of several folders, by the names that they have in the first one.
+    """Return the arrays of several folders behind the first, by the names that they have in that one.
 
     Args:
         sources: Files of the first folder and names in them; none where there is one file in each.
         names: Of the files in each folder.
         runs: The folders.
+        wanted: Which arrays, at least: files without any of them are not opened.
     """
-    for run in some_of(runs):
+    if sources:
+        sources = {label: source for label, source in sources.items() if label in wanted}
+        held = {path for (path,), _ in sources.values()}
+        names = [name for name in names if of_run(runs[0], name) in held]
+    for run in others_of(runs):
         with ExitStack() as stack:
             files = {of_run(runs[0], name): stack.enter_context(open_file(of_run(run, name))) for name in names}
             alone = next(iter(files.values())).arrays if not sources else {}
@@ -125,13 +133,15 @@ def arrays_of_runs(
             yield {**alone, **{label: one for label, one in named.items() if one is not None}}
 
 
-def without_constants(file: DataFile, files: Sequence[Path], others: Iterator[Mapping[str, LazyArray]]) -> DataFile:
-    """Return a file without numbers of all its samples that are the same in files up to the last, such as spacings.
+def without_constants(
+    file: DataFile, files: Sequence[Path], opened: Callable[[Collection[str]], Iterator[Mapping[str, LazyArray]]]
+) -> DataFile:
+    """Return a file without numbers of all its samples that are the same in all files, such as spacings.
 
     Args:
         file: The first of the files, or what the first of several folders holds.
         files: All of them, or the folders.
-        others: The arrays of some others.
+        opened: Returns some arrays, by their names, of each of the others.
     """
     sides = {side for one in file.arrays.values() if len(one.shape) > 1 for side in one.shape}  # none of them is theirs
     found = {}
@@ -139,6 +149,7 @@ def without_constants(file: DataFile, files: Sequence[Path], others: Iterator[Ma
         few = one.dimensions is None and len(one.shape) == 1 and one.samples <= FEW and one.samples not in sides
         if sides and (few or not one.shape):
             found[name] = np.asarray(one.rows(0, max(1, one.samples)))
+    others = opened({*found})
     while found and (other := next(others, None)) is not None:  # a sweep may end with the value that it begins with
         arrays = {name: other[name] for name in found if name in other}
         read = {name: np.asarray(one.rows(0, max(1, one.samples))) for name, one in arrays.items()}
@@ -241,7 +252,7 @@ def of_runs(stack: ExitStack, folder: Path) -> DataSet:
     if len(chosen) > 1 and not file.sources:
         left_out |= dict.fromkeys(chosen[1:], f"its arrays have the names of those in {chosen[0]}")
         chosen = chosen[:1]
-    file = without_constants(file, runs, arrays_of_runs(file.sources, chosen, runs))
+    file = without_constants(file, runs, partial(arrays_of_runs, file.sources, chosen, runs))
     place = "/".join([escape(str(folder)), *["*"] * depth.pop()])
     patterns = {of_run(runs[0], name): pattern_of(place, name, runs) for name in chosen}
     if len(chosen) > 1:
