@@ -98,6 +98,10 @@ class NeuralopWheel:
         """The pattern of the wheel's name."""
         return WHEEL
 
+    def state(self) -> str:
+        """Return the same: a wheel of one version stays as it is."""
+        return WHEEL
+
     def available(self, mesh: int) -> bool:
         """Return True: there is no other source of these samples, whatever the mesh."""
         del mesh

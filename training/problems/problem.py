@@ -56,6 +56,9 @@ class Published(Protocol):
     def files(self) -> str:
         """The names of the files."""
 
+    def state(self) -> str:
+        """Return what tells the files from others of the same names: sizes and times of change."""
+
     def available(self, mesh: int) -> bool:
         """Return whether the samples are used for requests with `mesh` points per axis."""
 
@@ -87,6 +90,11 @@ class MatlabFiles:
     def files(self) -> str:
         """Both names."""
         return f"{self.train} {self.test}"
+
+    def state(self) -> str:
+        """Return sizes and times of change of both."""
+        stats = [((data_folder() or Path()) / name).stat() for name in (self.train, self.test)]
+        return " ".join(f"{one.st_size} {one.st_mtime_ns}" for one in stats)
 
     def available(self, mesh: int) -> bool:
         """Return whether DATA_PATH holds the files and their fields have `mesh` points per axis."""

@@ -57,13 +57,17 @@ def test_burgers_trains_on_the_start_and_is_tested_on_the_end_of_one_file(tmp_pa
     np.testing.assert_array_equal(read(path, "test", 3, 8).outputs, fields(8, 16, seed=21)[-3:, ::2].astype(np.float32))
 
 
-def test_another_request_is_converted_anew_and_the_same_one_is_not(matlab: Path, tmp_path: Path) -> None:
+def test_another_request_and_other_files_are_converted_anew_and_the_same_ones_are_not(matlab: Path, tmp_path: Path) -> None:
     path = prepare(Request(PROBLEMS["burgers"], 16, train=2, test=2, seed=1), tmp_path, progress=False)
     prepare(Request(PROBLEMS["burgers"], 16, train=4, test=1, seed=1), tmp_path, progress=False)
     np.testing.assert_array_equal(read(path, "test", 1, 16).inputs, fields(8, 16, seed=20)[-1:].astype(np.float32))
-    savemat(matlab / "burgers_data_R10.mat", {"a": np.zeros((1, 16)), "u": np.zeros((1, 16))})
+    written = path.stat().st_ino
     assert prepare(Request(PROBLEMS["burgers"], 16, train=3, test=1, seed=1), tmp_path, progress=False) == path
+    assert path.stat().st_ino == written
     assert read(path, "train", 3, 16).inputs.shape == (3, 16)
+    savemat(matlab / "burgers_data_R10.mat", {"a": fields(8, 16, seed=30), "u": fields(8, 16, seed=31)})
+    prepare(Request(PROBLEMS["burgers"], 16, train=3, test=1, seed=1), tmp_path, progress=False)
+    np.testing.assert_array_equal(read(path, "train", 3, 16).inputs, fields(8, 16, seed=30)[:3].astype(np.float32))
 
 
 def test_a_file_of_version_73_has_its_axes_in_reverse(tmp_path: Path) -> None:
