@@ -28,7 +28,7 @@ from training.data.dataset import Rows, SampleFile
 from training.data.prepare import identity, unversioned_samples
 from training.data.views import GRADIENTS, targets
 from training.evaluation.drawn import DrawnSamples
-from training.fit.workload import FIELDS, BatchSampler, Budget, ScopeError, Workload
+from training.fit.workload import FIELDS, BatchSampler, Budget, Workload
 from training.losses import Batch
 from training.messages import typed
 from training.problems.problem import Problem, trajectories_of
@@ -343,22 +343,3 @@ def prepare_again(recipe: Recipe, name: str, data: Path) -> Path | None:
             stacklevel=2,
         )
     return found
-
-
-def check_new(recipe: Recipe, data: Path, new: SampleFile) -> None:
-    """Refuse samples that a model was trained on or chosen by, where these are there: its errors are smaller on them.
-
-    Raises:
-        ScopeError: There is one of them.
-    """
-    path = data / str(recipe.samples)
-    if not path.is_file():
-        return
-    seen = SampleFile(path, recipe.file)
-    known = {digest: number for number, digest in enumerate(seen.digests(range(sum(seen.counts[:2]))))}
-    for number, digest in enumerate(new.digests(range(sum(new.counts)))):
-        if digest in known:
-            raise ScopeError(
-                f"{recipe.name}: expected new samples, but sample {number} of --files is the sample {known[digest]} "
-                "of the training, by its inputs"
-            )

@@ -26,7 +26,8 @@ from training.data.prepare import prepare
 from training.evaluation import measures, rows
 from training.evaluation.drawn import CALIBRATION_SEED
 from training.evaluation.measures import LOST, Measures, estimates, parities, processor
-from training.fit.batches import STATISTICS_SAMPLES, Batches, check_new, check_settings
+from training.fit.batches import STATISTICS_SAMPLES, Batches, check_settings
+from training.fit.seen import check_all_new, check_new
 from training.fit.workload import Metric, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
 from training.losses.relative import scalar_errors, scalar_squares
@@ -340,6 +341,9 @@ class OperatorWorkload(Batches):
         """Return the workload of new samples alone, which are divided as those of a training are.
 
         Samples that our samplers make are drawn. A half as many as calibrate are fitted; of trajectories as many check.
+
+        Raises:
+            ScopeError: They cannot be had, or are those of the training in part.
         """
         name = self.recipe.name
         if self.drawn is not None:
@@ -356,6 +360,7 @@ class OperatorWorkload(Batches):
             draw = partial(generated.draw, count=max(FEWEST_FITTED, samples // 2) + 2 * samples)
             path = generate.trajectories(replace(generated, file=problem, draw=draw), self.data)
         elif files:
+            check_all_new(self.recipe)
             named = {"files": files, "coarse": None, **RENEWED}
             file = self.recipe.file
             problem = file.model_copy(update={"data": file.data.model_copy(update=named)})

@@ -41,6 +41,7 @@ from training.fit.run_folder import (
     state_bytes,
     training_seconds,
 )
+from training.fit.seen import check_kept_apart
 from training.fit.turns import RemoteTurns, Trainer, Turn
 from training.fit.workload import Scope, Task, Workload
 from training.messages import typed
@@ -100,7 +101,8 @@ def train(
     Raises:
         CheckpointError: `init` does not fit the recipe.
         CorpusError: There are no samples.
-        RecipeError: The recipe cannot be trained, or `resume` would go on with another recipe than it began.
+        RecipeError: The recipe cannot be trained, `resume` would go on with another recipe than it began, or the model
+            in `init` has seen samples that are kept apart.
         RunError: Another training runs in `folder`, it holds what is no run, or the finished checkpoint could not be
             measured.
         UserError: A folder is not writable, a disk is full, or a quota or a limit has no room for states.
@@ -115,6 +117,8 @@ def train(
         if resume:
             run.expect_recipe(recipe)
     work.check()  # what can be checked before samples are generated
+    if init is not None and isinstance(work, OperatorWorkload) and work.drawn is None:
+        check_kept_apart(init, work.samples, "--init")
     parameters = work.parameters
     expect_room(run.path, state_bytes(parameters * (1 + (len(recipe.race) if isinstance(recipe, Recipe) else 0))))
     expect_room(work.data, work.sample_bytes)

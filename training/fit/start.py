@@ -16,6 +16,7 @@ from training.data.prepare import prepare, prepare_coarse
 from training.files import digest, parse
 from training.fit.presets import AFTER_UNET, FEWER, PRESETS, fitting, preset_of, recipe
 from training.fit.run_folder import RunFolder
+from training.fit.seen import check_kept_apart
 from training.operators.field import FieldConfig
 from training.operators.points import PointsConfig
 from training.operators.trajectory import TrajectoryConfig
@@ -113,7 +114,7 @@ class ProblemRun:
             made = made.model_copy(update={"coarse": Coarse(samples=coarse.path.name, batch=batch)})
         chosen = operator is not None or any(each.startswith("operator.") for each in self.overrides)
         if self.generated is None:
-            start = warm_start(self.problem, self.folder, samples.described)
+            start = warm_start(self.problem, self.folder, samples)
             if chosen and start is not None:
                 raise RecipeError("data.finetune: the network is that of the earlier model: expected no other one")
             made = made if chosen else with_candidates(made, samples, start)
@@ -156,12 +157,13 @@ def located(name: str, folder: Path) -> Path:
     )
 
 
-def warm_start(problem: ProblemFile, folder: Path, described: Description) -> Start | None:
+def warm_start(problem: ProblemFile, folder: Path, samples: SampleFile) -> Start | None:
     """Return the earlier model that a problem file in `folder` names for new samples, None where it names none.
 
     Raises:
         CheckpointError: The earlier model cannot be read.
-        RecipeError: There is none, or it has other fields, parameters or boundaries.
+        RecipeError: There is none, it has other fields, parameters or boundaries, or has seen samples that are kept
+            apart.
     """
     if problem.data.finetune is None:
         return None
@@ -169,13 +171,14 @@ def warm_start(problem: ProblemFile, folder: Path, described: Description) -> St
     config = checkpoint.read_config(path)
     if config.recipe.problem_file is None or not isinstance(config.problem, Description):
         raise RecipeError(f"data.finetune: expected a model of a problem file in {path} but found {config.recipe.name}")
-    expected, found = facts(config.problem), facts(described)
+    expected, found = facts(config.problem), facts(samples.described)
     for what in expected | found:
         if expected.get(what) != found.get(what):
             raise RecipeError(
                 f"data.finetune: {what}: expected {expected.get(what, 'none')}, as the model in {path} has, "
                 f"but found {found.get(what, 'none')}"
             )
+    check_kept_apart(path, samples, "data.finetune")
     return Start(folder=str(path), digest=digest(path), operator=config.recipe.operator)
 
 

@@ -129,6 +129,29 @@ def test_a_model_of_other_fields_is_refused_before_the_training(
         second(tmp_path, **changes)
 
 
+@pytest.mark.usefixtures("first")  # of the 24 samples of line.npz, 12 for training and 8 for validation
+@pytest.mark.parametrize(
+    ("validation", "test", "sentence"),
+    [
+        (16, 4, "expected new validation samples but sample 28 is the sample 4 of the training of "),
+        (1, 11, "expected new test samples but sample 37 is the sample 13 of the validation of "),
+    ],
+)
+def test_samples_that_the_earlier_model_has_seen_are_not_kept_apart(
+    validation: int, test: int, sentence: str, tmp_path: Path
+) -> None:
+    def begin(*files: str, **more: str) -> Recipe:
+        data = {"files": files, "validation": validation, "test": test, **more}
+        return ProblemRun(problem("more", data=data), "tiny", (), tmp_path, folder=tmp_path).recipe()
+
+    write(tmp_path, "another")
+    assert begin("line.npz", "another.npz", finetune="earlier").start is not None
+    with pytest.raises(RecipeError, match=rf"data\.finetune: {sentence}.*earlier"):
+        begin("another.npz", "line.npz", finetune="earlier")
+    with pytest.raises(RecipeError, match=rf"--init: {sentence}.*earlier"):
+        train(begin("another.npz", "line.npz"), tmp_path / "new", tmp_path, init=tmp_path / "earlier")
+
+
 @pytest.mark.parametrize(
     ("changes", "what"),
     [

@@ -1,0 +1,79 @@
+"""Samples that a model has seen, in its training or the choice of its epoch: its errors on others are larger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from training import checkpoint
+from training.data.dataset import SampleFile
+from training.fit.workload import ScopeError
+from training.recipe import Recipe, RecipeError
+
+
+def check_new(recipe: Recipe, data: Path, new: SampleFile) -> None:
+    """Refuse samples that a model was trained on or chosen by, where these are there: its errors are smaller on them.
+
+    Raises:
+        ScopeError: There is one of them.
+    """
+    path = data / str(recipe.samples)
+    if not path.is_file():
+        return
+    seen = SampleFile(path, recipe.file)
+    known = {digest: number for number, digest in enumerate(seen.digests(range(sum(seen.counts[:2]))))}
+    for number, digest in enumerate(new.digests(range(sum(new.counts)))):
+        if digest in known:
+            raise ScopeError(
+                f"{recipe.name}: expected new samples, but sample {number} of --files is the sample {known[digest]} "
+                "of the training, by its inputs"
+            )
+
+
+def check_all_new(recipe: Recipe) -> None:
+    """Refuse new files in place of `data.files` where tensors have files of their own, which would be the old ones.
+
+    Raises:
+        ScopeError: A tensor has.
+    """
+    for one in recipe.file.in_files.values():
+        if one.files and not getattr(one, "static", False):
+            raise ScopeError(
+                f"{recipe.name}: expected new samples of all tensors but {one.name} would be read from the files of "
+                f"the training, {', '.join(one.files)}: --files is in place of data.files alone. Without --files the "
+                "validation samples calibrate; a model that is trained on files that hold all tensors takes new ones"
+            )
+
+
+def check_kept_apart(folder: Path, samples: SampleFile, key: str) -> None:
+    """Refuse samples that are kept apart where an earlier model has seen them, if its samples are still there.
+
+    Its validation samples may be those of the new training.
+
+    Args:
+        folder: Of the earlier model, which a training starts from.
+        samples: Those of the training.
+        key: What names the model, for the message.
+
+    Raises:
+        CheckpointError: The earlier model cannot be read.
+        RecipeError: It was trained on one of them, or chosen by one of the test samples.
+    """
+    recipe = checkpoint.read_config(folder).recipe if (folder / checkpoint.CONFIG).is_file() else None
+    if not isinstance(recipe, Recipe) or recipe.problem_file is None:
+        return
+    path = samples.path.parent / str(recipe.samples)
+    if path == samples.path or not path.is_file():
+        return
+    seen = SampleFile(path, recipe.file)
+    train, validation, _ = seen.counts
+    known = {digest: number for number, digest in enumerate(seen.digests(range(train + validation)))}
+    seen.close()
+    for split, refused in (("validation", train), ("test", train + validation)):
+        rows = samples.split(split)
+        for row, digest in zip(rows, samples.digests(rows), strict=True):
+            if (number := known.get(digest, refused)) < refused:
+                raise RecipeError(
+                    f"{key}: expected new {split} samples but sample {row} is the sample {number} of the "
+                    f"{'training' if number < train else 'validation'} of {folder}, by its inputs: name the files "
+                    "that it was trained on first in data.files, since the last samples are kept apart"
+                )
