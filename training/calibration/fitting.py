@@ -20,7 +20,7 @@ from schema.problem import Description
 from training.calibration.calibration import ERROR_ESTIMATE, Calibration, Channel, Interval, Layout, varies
 from training.calibration.error_estimate import ErrorEstimate, StatisticsAndErrors, bounds
 from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, Novelty, fewest, joined
-from training.data.dataset import Rows
+from training.data.dataset import Rows, spread
 from training.losses import Batch
 from training.messages import counted
 from training.operators.operator import Operator
@@ -246,9 +246,9 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
         first, *others = (states(work, rows) for rows in parts)
         return CalibrationSamples([first], others, [states(work, tested)])
     size, points = work.samples.sample_bytes, {"grid": list(work.samples.sides)} if work.file.scattered else {}
-    rows = splits["train"][: affordable(2 * MOST_FITTED, size)]
+    rows = spread(splits["train"], affordable(2 * MOST_FITTED, size))
     validation, test = (
-        with_errors(work, network, work.batch(splits[name][: affordable(int(splits[name][-1]) + 1, size)]), points)
+        with_errors(work, network, work.batch(spread(splits[name], affordable(len(splits[name]), size))), points)
         for name in ("validation", "test")
     )
     first = with_errors(work, network, work.batch(rows[::2]), points)

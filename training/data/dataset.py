@@ -33,6 +33,20 @@ DONE = "done"  # the dataset of a group that is being filled: 1 where the sample
 IN_MEMORY = 2**28  # bytes of a tensor of all samples up to which it is held in memory
 
 
+def spread(rows: Rows | range, most: int) -> Rows | range:
+    """Return samples as they are, or of more than `most` so many, evenly from the first to the last.
+
+    The first ones would stand for one value of a parameter, where files are in its order.
+
+    Example:
+        >>> spread(range(3), 3), spread(range(9), 3)
+        (range(0, 3), array([0, 4, 8]))
+    """
+    if len(rows) <= most:
+        return rows
+    return np.asarray(rows)[np.linspace(0, len(rows) - 1, most, dtype=np.int64)]
+
+
 class SampleGroup:
     """Samples in a group of an HDF5 file: a dataset `[sample, ...]` per tensor, under its name on the wire."""
 

@@ -24,7 +24,7 @@ from schema.parts import check_symmetries
 from schema.problem import Description
 from training.calibration import affordable
 from training.data import augment, generate
-from training.data.dataset import Rows, SampleFile
+from training.data.dataset import Rows, SampleFile, spread
 from training.data.prepare import identity, unversioned_samples
 from training.data.views import GRADIENTS, targets
 from training.evaluation.drawn import DrawnSamples
@@ -252,7 +252,7 @@ class Batches(Workload[Recipe]):
             return self.as_batch(self.drawn.grids[self.drawn.data.grids[0]].read(range(self.drawn.data.train)))
         samples = self.samples
         if not self.is_trajectory:
-            return self.batch(self.rows[: affordable(STATISTICS_SAMPLES, samples.sample_bytes)])
+            return self.batch(spread(self.rows, affordable(STATISTICS_SAMPLES, samples.sample_bytes)))
         frames, length = samples.frames or 1, self.history + 1
         count = affordable(STATISTICS_SAMPLES, samples.sample_bytes // frames)
         rng = np.random.default_rng(self.recipe.seed)

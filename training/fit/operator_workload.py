@@ -21,7 +21,7 @@ from torch import Tensor
 from training.calibration import FEWEST_FITTED, CalibrationSamples, affordable, calibration_samples
 from training.checkpoint import MOST_EXAMPLES, CheckpointError, Tensors, unlike
 from training.data import generate
-from training.data.dataset import SampleFile
+from training.data.dataset import SampleFile, spread
 from training.data.prepare import prepare
 from training.evaluation import measures, rows
 from training.evaluation.drawn import CALIBRATION_SEED
@@ -90,8 +90,8 @@ class OperatorWorkload(Batches):
         By default it is `statistics_batch`, or coarse samples, which are more and have the same statistics.
         """
         if batch is None and self.coarse is not None:
-            count = min(self.coarse.counts[0], affordable(STATISTICS_SAMPLES, self.coarse.sample_bytes))
-            batch = self.as_batch(self.coarse.read(range(count)))
+            rows = spread(self.coarse.split("train"), affordable(STATISTICS_SAMPLES, self.coarse.sample_bytes))
+            batch = self.as_batch(self.coarse.read(rows))
         network.fit_normalisers(*self.with_next(self.statistics_batch() if batch is None else batch))
 
     def fit_trained(self, network: Operator) -> None:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from schema.faults import faults
 from schema.parts import Parameter, Quantity
-from training.data.dataset import SampleFile
+from training.data.dataset import SampleFile, spread
 from training.fit.operator_workload import OperatorWorkload
 from training.integrals import IntegralConfig
 from training.operators import OPERATORS
@@ -315,11 +315,12 @@ def scales(samples: SampleFile, tensors: Sequence[Quantity | Parameter]) -> tupl
 
 def working_grid(samples: SampleFile) -> tuple[int, ...]:
     """Return points per axis that resolve periodic fields and products of them, at most those of the data."""
-    problem, rows = samples.problem, samples.split("train")[:BAND_FIELDS]
+    problem, rows = samples.problem, spread(samples.split("train"), BAND_FIELDS)
+    chosen = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
     numbers = []
     for one in (*problem.outputs, *(one for one in problem.inputs if one.name not in problem.states)):
         values = samples.file[one.name]
-        every = (values[rows.start : rows.stop, *frames] for frames in looked_at(problem, one, values.shape))
+        every = (values[chosen, *frames] for frames in looked_at(problem, one, values.shape))
         numbers += [band(found.reshape(-1, *samples.sides)) for found in every]
     most = np.max(numbers, axis=0)
     return tuple(min(side, OVERSAMPLING * int(number)) for side, number in zip(samples.sides, most, strict=True))

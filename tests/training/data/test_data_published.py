@@ -57,7 +57,7 @@ def test_burgers_trains_on_the_start_and_is_tested_on_the_end_of_one_file(tmp_pa
     np.testing.assert_array_equal(read(path, "test", 3, 8).outputs, fields(8, 16, seed=21)[-3:, ::2].astype(np.float32))
 
 
-def test_another_request_and_other_files_are_converted_anew_and_the_same_ones_are_not(matlab: Path, tmp_path: Path) -> None:
+def test_other_requests_and_other_files_are_converted_anew_and_the_same_are_not(matlab: Path, tmp_path: Path) -> None:
     path = prepare(Request(PROBLEMS["burgers"], 16, train=2, test=2, seed=1), tmp_path, progress=False)
     prepare(Request(PROBLEMS["burgers"], 16, train=4, test=1, seed=1), tmp_path, progress=False)
     np.testing.assert_array_equal(read(path, "test", 1, 16).inputs, fields(8, 16, seed=20)[-1:].astype(np.float32))
