@@ -32,6 +32,7 @@ from training.files import expect_room, locked, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
 from training.problems.integrals import unlike_integrals, with_integrals
+from training.problems.kept_apart import Copies, beyond_training
 from training.problems.pairs import check_names, check_runs, matched
 from training.problems.problem import Array
 from training.problems.problem_file import WEIGHTS, ProblemFile
@@ -167,11 +168,12 @@ def write(
             chunk = (1, 1, *column.shape[1:]) if name in problem.timed else (1, *column.shape)
             file.create_dataset(name, shape, np.float32, chunks=chunk if column.on_grid else None)
 
-        box: list[Array] = []
+        box, copies = list[Array](), Copies(problem)
         frames: dict[str, list[list[bytes]]] = {name: [] for name in problem.states.values()}
 
         def sink(name: str, start: int, values: Array) -> None:
             file[name][start : start + len(values)] = values
+            copies.add(name, values)
             if name in frames:
                 whole = np.ascontiguousarray(values)
                 frames[name] += [[hashlib.blake2b(one, digest_size=16).digest() for one in each] for each in whole]
@@ -190,7 +192,7 @@ def write(
         if unversioned:
             file.attrs[UNVERSIONED] = unversioned
         integrals = unlike_integrals(problem, columns) if problem.integrals else []
-        said += shared_steps(problem, [*frames.values()])
+        said += [*shared_steps(problem, [*frames.values()]), *copies.remarks(), *beyond_training(problem, file)]
         file.attrs["remarks"] = "\n".join([*remarks(columns, found), *integrals, *said])
 
 
