@@ -61,7 +61,8 @@ class Operator(torch.nn.Module):
             named: The same by name.
 
         Returns:
-            A tensor, or a dictionary by name of several outputs, of the type and device of the first input.
+            A tensor, or a dictionary by name of several outputs, of the type and device of the first tensor of
+            floating-point numbers that is passed; float32 where there is none.
 
         Raises:
             InvalidInput: The arguments do not fit the model, or are no tensors whose values are there.
@@ -73,13 +74,17 @@ class Operator(torch.nn.Module):
 
     def _call(self, inputs: tuple[Tensor | float, ...], named: dict[str, Tensor | float]) -> Any:
         names = self._operator.names(len(inputs), tuple(named))
-        arguments = [torch.as_tensor(each) if isinstance(each, Real) else each for each in (*inputs, *named.values())]
-        for name, each in zip(names, arguments, strict=True):
-            if not isinstance(each, Tensor):
+        passed = dict(zip(names, (*inputs, *named.values()), strict=True))
+        tensors = {name: each for name, each in passed.items() if isinstance(each, Tensor)}
+        device = next((each.device for each in tensors.values()), None)
+        for name, each in passed.items():  # numbers come last: they say neither the type nor the device of outputs
+            if isinstance(each, Real):
+                tensors[name] = torch.tensor(float(each), dtype=torch.float32, device=device)
+            elif name not in tensors:
                 raise InvalidInput(f"{name}: expected a tensor but got {type(each).__name__}", where=Where(name))
         if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             raise InvalidInput(NO_VALUES)
-        found = Call.apply(self._operator, names, *arguments)  # type: ignore[no-untyped-call]
+        found = Call.apply(self._operator, tuple(tensors), *tensors.values())  # type: ignore[no-untyped-call]
         outputs = [tensor.name for tensor in self._operator.info.outputs]
         return found[0] if len(outputs) == 1 else dict(zip(outputs, found, strict=True))
 
@@ -106,7 +111,8 @@ class Call(torch.autograd.Function):
         inputs = ctx.saved_tensors
         call = partial(ctx.operator.vjp, ctx.names)
         found = Host.apply(call, *inputs, *cotangents)  # type: ignore[no-untyped-call]
-        return (None, None, *(g.to(x) for g, x in zip(found, inputs, strict=True)))
+        gradients = (g.to(x) if x.is_floating_point() else None for g, x in zip(found, inputs, strict=True))
+        return (None, None, *gradients)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> tuple[Tensor, ...]:
@@ -153,9 +159,15 @@ def in_front(info: Any, in_dims: Sequence[int | None], tensors: Sequence[Tensor]
 
 
 def hosted(call: Callable[[list[Array]], list[Array]], tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Call a function of arrays; its results have the type and device of the first tensor."""
+    """Call a function of arrays; its results have the type and device of the first tensor of floating-point numbers.
+
+    Where there is none they are float32, on the device of the first tensor: a cast to integers would drop the digits.
+    """
     try:
         arrays = [np.asarray(tensor.detach().to("cpu", torch.float32).numpy()) for tensor in tensors]
     except RuntimeError as error:
         raise InvalidInput(f"{NO_VALUES}: {error}") from error
-    return tuple(torch.from_numpy(np.array(found)).to(tensors[0]) for found in call(arrays))
+    results = call(arrays)
+    like = next((tensor for tensor in tensors if tensor.is_floating_point()), tensors[0])
+    dtype = like.dtype if like.is_floating_point() else torch.float32
+    return tuple(torch.from_numpy(np.array(found)).to(like.device, dtype) for found in results)
