@@ -1,17 +1,22 @@
-"""Models as functions of torch: types and devices of outputs."""
+"""Models as functions of torch and JAX: types and devices of outputs, and parameters of several numbers."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import httpx2
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
 
-from petrov_client import Client
+from petrov_client import Client, InvalidInput
 from petrov_client._codecs import decode_safetensors, encode_safetensors
+from petrov_client.jax import operator
 from petrov_client.torch import Operator
+from tests import toy_rollouts
+from tests.conftest import Gateway
 
 FIELD = {"dtype": "FP32", "axes": ["batch", "row", "column"], "units": "1", "meaning": ""}
 PARAMETERS = [
@@ -61,6 +66,9 @@ def toy() -> Client:
     return Client("http://toy", transport=Service())
 
 
+K = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+
+
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [
@@ -87,3 +95,62 @@ def test_gradients_beside_integers_keep_their_digits(toy: Client) -> None:
     (found * 0.125).sum().backward()
     assert scale.grad is not None
     assert (scale.grad.dtype, float(scale.grad)) == (torch.float64, 1.5)
+
+
+def test_a_parameter_may_have_components(toy: Client) -> None:
+    k, wind = torch.from_numpy(K), torch.tensor([1.0, 0.25], requires_grad=True)
+    model = Operator(toy, "toy")
+    for each in (wind, torch.stack([wind, wind])):
+        np.testing.assert_allclose(model(k, wind=each).detach(), K + 1.5)
+    model(k, wind=wind).sum().backward()
+    assert wind.grad is not None
+    np.testing.assert_allclose(wind.grad, [24, 48])
+    in_jax = operator(toy, "toy")
+    np.testing.assert_allclose(in_jax(K, wind=jnp.array([1.0, 0.25])), K + 1.5)
+    gradient = jax.grad(lambda w: in_jax(K, wind=w).sum())
+    np.testing.assert_allclose(gradient(jnp.array([1.0, 0.25])), [24, 48])
+    np.testing.assert_allclose(jax.vmap(in_jax)(K, jnp.array([1.0, 2.0])), K * [[[1]], [[2]]])
+
+
+def test_a_number_with_a_batch_axis_of_one_collects_its_gradient(toy: Client) -> None:
+    scale = torch.ones(1, requires_grad=True)
+    Operator(toy, "toy")(torch.from_numpy(K), scale).sum().backward()
+    assert scale.grad is not None
+    np.testing.assert_allclose(scale.grad, [K.sum()])
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"wind": torch.tensor(1.0)}, r"wind: expected an array \(component\) behind none or the first of the batch"),
+        ({"wind": torch.ones(3, 2)}, r"the batch axes \(2,\) but got shape \(3, 2\)"),
+        ({"scale": torch.ones(2, 1)}, r"scale: expected a number behind none or .* but got shape \(2, 1\)"),
+    ],
+)
+def test_other_shapes_of_parameters_are_named(toy: Client, named: dict[str, torch.Tensor], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        Operator(toy, "toy")(torch.from_numpy(K), **named)
+    with pytest.raises(InvalidInput, match=message):
+        operator(toy, "toy")(K, **{name: each.numpy() for name, each in named.items()})
+
+
+U = np.random.default_rng(0).standard_normal((3, 16)).astype(np.float32)
+F = np.random.default_rng(1).standard_normal((3, 5, 16)).astype(np.float32)
+
+
+@pytest.mark.parametrize("power", [2.0, np.arange(1, 6, dtype=np.float32), np.ones((3, 5), np.float32)])
+def test_a_parameter_may_change_in_time(gateway: Gateway, power: Any) -> None:
+    """A number is for all frames; what has a value for each has them for every field, or for all."""
+    expected = toy_rollouts.push(U, F, power)
+    pushes = F.sum(axis=2)  # how the sum of the last frame depends on the power of each
+    wanted = pushes if np.ndim(power) == 2 else pushes.sum(axis=0) if np.ndim(power) else pushes.sum()
+    with Client(gateway.url) as client:
+        number = torch.tensor(power, requires_grad=True)
+        found = Operator(client, toy_rollouts.PUSHED, frames=5)(torch.from_numpy(U), torch.from_numpy(F), number)
+        np.testing.assert_allclose(found.detach(), expected, rtol=1e-4, atol=1e-5)
+        found[:, -1].sum().backward()
+        assert number.grad is not None
+        np.testing.assert_allclose(number.grad, wanted, rtol=1e-3, atol=1e-4)
+        pushed = operator(client, toy_rollouts.PUSHED, frames=5)
+        gradient = jax.grad(lambda p: pushed(U, F, p)[:, -1].sum())(jnp.asarray(power))
+        np.testing.assert_allclose(gradient, wanted, rtol=1e-3, atol=1e-4)

@@ -69,13 +69,18 @@ class BatchedOperator:
             raise InvalidInput(f'"{self.model}" takes {", ".join(known)}, each once', where=Where(self.model))
         return names
 
+    def repeated(self, name: str, shape: Shape) -> Shape:
+        """Return the shape that an argument is repeated to: a number for all frames has one for each."""
+        per_frame = [each.name for each in self.info.parameters if each.axes[1:] == (FRAME,)]
+        return (self.frames,) if name in per_frame and not shape and self.frames is not None else shape
+
     def shapes(self, names: Sequence[str], shapes: Sequence[Shape]) -> list[Shape]:
         """Return the shapes of the outputs of arguments with these names and shapes."""
         lead, sizes = self._lead(names, shapes), {} if self.frames is None else {FRAME: self.frames}
+        own = {name: shape[self._batch_axes(lead, name, shape) :] for name, shape in zip(names, shapes, strict=True)}
         for tensor in self.info.inputs:
-            if tensor.name in names:
-                shape = shapes[list(names).index(tensor.name)][len(lead) :]
-                sizes |= dict(zip(tensor.axes[1:], shape, strict=True))
+            if tensor.name in own:
+                sizes |= dict(zip(tensor.axes[1:], own[tensor.name], strict=True))
         found = []
         for tensor in self.info.outputs:
             pairs = zip(tensor.axes[1:], tensor.shape[1:], strict=True)
@@ -105,8 +110,9 @@ class BatchedOperator:
         gradients = []
         for name, array in zip(names, arrays, strict=True):
             whole = found[name].reshape((*lead, *found[name].shape[1:]))
-            own = array.ndim - (whole.ndim - len(lead))  # its batch axes
-            gradients.append(np.asarray(whole.sum(axis=tuple(range(own, len(lead)))).reshape(array.shape)))
+            own = self._batch_axes(lead, name, array.shape)
+            lacking = tuple(axis for axis, size in enumerate(lead) if axis >= own or array.shape[axis] != size)
+            gradients.append(np.asarray(whole.sum(axis=lacking).reshape(array.shape)))
         return gradients
 
     def jvp(self, names: Sequence[str], moving: Sequence[str], arrays: Sequence[Array]) -> list[Array]:
@@ -126,11 +132,27 @@ class BatchedOperator:
                 return shape[: len(shape) - len(fields[name].axes) + 1]
         raise InvalidInput(f'"{self.model}" needs a field, which gives the grid', where=Where(self.model))
 
+    def _batch_axes(self, lead: Shape, name: str, shape: Shape) -> int:
+        """Return how many batch axes an argument of this shape has; they are the first ones of `lead`.
+
+        Raises:
+            InvalidInput: It lacks axes of its own, or its batch axes are others.
+        """
+        axes = next(each.axes[1:] for each in self.info.arguments if each.name == name)
+        own = len(shape) - len(axes)
+        fits = 0 <= own <= len(lead) and all(a in {1, b} for a, b in zip(shape[:own], lead, strict=False))
+        if not fits:
+            expected = f"an array ({', '.join(axes)})" if axes else "a number"
+            batch = f"none or the first of the batch axes {tuple(lead)}" if lead else "no batch axes"
+            message = f"{name}: expected {expected} behind {batch} but got shape {tuple(shape)}"
+            raise InvalidInput(message, where=Where(name))
+        return own
+
     def _flat(self, lead: Shape, names: Sequence[str], arrays: Sequence[Array]) -> dict[str, Array]:
         """Return arrays by name with one batch axis instead of several, repeated along those that they lack."""
-        ranks, found = {each.name: len(each.axes) - 1 for each in self.info.inputs}, {}
+        found = {}
         for name, array in zip(names, arrays, strict=True):
-            own = array.ndim - ranks.get(name, 0)
+            own = self._batch_axes(lead, name, array.shape)
             batch, field = array.shape[:own], array.shape[own:]
             expanded = array.reshape((*batch, *(1,) * (len(lead) - own), *field))
             found[name] = np.broadcast_to(expanded, (*lead, *field)).reshape((math.prod(lead), *field))

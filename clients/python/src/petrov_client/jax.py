@@ -48,7 +48,9 @@ def operator(
 
 def _call(batched: BatchedOperator, *inputs: Any, **named: Any) -> Any:
     names = batched.names(len(inputs), tuple(named))
-    found = function(batched, names)(*(jnp.asarray(x, jnp.float32) for x in (*inputs, *named.values())))
+    arrays = [jnp.asarray(x, jnp.float32) for x in (*inputs, *named.values())]
+    arrays = [jnp.broadcast_to(x, batched.repeated(name, x.shape)) for name, x in zip(names, arrays, strict=True)]
+    found = function(batched, names)(*arrays)
     outputs = [tensor.name for tensor in batched.info.outputs]
     return found[0] if len(outputs) == 1 else dict(zip(outputs, found, strict=True))
 

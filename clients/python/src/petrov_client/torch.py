@@ -84,6 +84,7 @@ class Operator(torch.nn.Module):
                 raise InvalidInput(f"{name}: expected a tensor but got {type(each).__name__}", where=Where(name))
         if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             raise InvalidInput(NO_VALUES)
+        tensors = {name: each.expand(self._operator.repeated(name, each.shape)) for name, each in tensors.items()}
         found = Call.apply(self._operator, tuple(tensors), *tensors.values())  # type: ignore[no-untyped-call]
         outputs = [tensor.name for tensor in self._operator.info.outputs]
         return found[0] if len(outputs) == 1 else dict(zip(outputs, found, strict=True))
