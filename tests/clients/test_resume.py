@@ -14,10 +14,10 @@ import h5py
 import numpy as np
 import pytest
 
-from petrov_client import InvalidInput, OutsideTrainingWarning
+from petrov_client import Client, InvalidInput, InvalidResponse, OutsideTrainingWarning, Quality
 from petrov_client._descriptions import model_info
 from petrov_client._inputs import check_input
-from petrov_client._quality import Options
+from petrov_client._quality import Options, Response
 from petrov_client._rollout import Rollouts
 from tests import toy_rollouts
 from tests.clients.conftest import KINDS
@@ -213,6 +213,7 @@ def test_a_finished_file_that_does_not_say_what_it_is_from_is_refused(
     )
 
 
+@pytest.mark.filterwarnings("ignore::petrov_client.OutsideTrainingWarning")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_earlier_frames_are_not_computed_again(gateway: Gateway, kind: str) -> None:
     u = np.stack([np.full(16, 1e30, np.float32), U[0, :16]])  # times 9 the first is beyond float32 in frame 9
@@ -239,3 +240,42 @@ def test_a_state_of_several_frames_is_made_of_the_last_ones() -> None:
         assert (piece.options().frames, piece.options().after) == (9 - count, count)
     with pytest.raises(InvalidInput, match=r"earlier frame 1 does not fit: expected a frame of shape \(2, 16\)"):
         Rollouts(checked, Options(), 9, earlier=[made])
+
+
+def test_a_sample_that_was_outside_stays_so_in_later_requests() -> None:
+    """A service says what it knows of one request: whether a sample has left in that one."""
+    info = model_info({"name": "growth", "version": 1, "versions": [1], "card": toy_rollouts.card()})
+    checked = check_input(info, U[:2, :16])
+
+    def shown(rollouts: Rollouts, novelty: list[list[float]]) -> list[Any]:
+        [piece], numbers = rollouts.pieces, np.array(novelty, np.float32)
+        replies = (Response({"state": U[:2, :16]}, {"novelty": each}) for each in numbers)
+        return [rollouts.shown(rollouts.together([piece.follow(each)])) for each in replies]
+
+    rollouts = Rollouts(checked, Options(quality=True), 9)
+    frames = shown(rollouts, [[0.0, 0.5], [0.5, 0.5], [0.5, np.nan]])
+    assert [known.outside.tolist() for _, known in frames] == [[True, False]] * 3
+    assert [known.outside.tolist() for _, known in shown(rollouts, [[0.5, 0.0], [0.5, 0.5]])] == [[True, True]] * 2
+    later = Rollouts(checked, Options(quality=True), 9, earlier=frames)
+    assert [known.outside.tolist() for _, known in shown(later, [[0.5, 0.5]])] == [[True, False]]
+    with pytest.raises(InvalidInput, match="earlier frame 1 does not fit"):
+        Rollouts(checked, Options(quality=True), 9, earlier=[(frames[0][0], Quality(outside=np.ones(3, np.bool_)))])
+    with pytest.raises(InvalidResponse, match=r'expected 2 numbers for "novelty" but got \(3,\)'):
+        shown(later, [[0.5, 0.5, 0.5]])
+
+
+def test_a_rollout_that_goes_on_knows_what_was_outside(
+    petrov: Callable[..., Any], gateway: Gateway, tmp_path: Path
+) -> None:
+    u = np.stack([np.full(16, 30, np.float32), U[0, :16]])  # the first is outside, and in frame 9 no longer so large
+    np.save(tmp_path / "start.npy", u)
+    command = ("rollout", "growth", tmp_path / "start.npy", tmp_path / "out.h5", "--url", gateway.url)
+    for options in (["--frames", 8], ["--frames", 20, "--resume"]):
+        with pytest.warns(OutsideTrainingWarning):
+            assert petrov(*command, "--parameter", "rate=0.5", *options).returncode == 0
+    assert read(tmp_path / "out.h5", "novelty")[0, 8:].min() > 0.5
+    assert read(tmp_path / "out.h5", "outside").tolist() == [[1] * 20, [0] * 20]
+    with Client(gateway.url) as client:
+        found = [known.outside for _, known in client.rollout_stream("growth", u, 20, rate=0.5, quality=True)]
+        _, known = client.rollout("growth", u, 20, rate=0.5, quality=True)
+    np.testing.assert_array_equal(np.stack(found, axis=1), known.outside)

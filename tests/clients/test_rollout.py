@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Iterator
 from contextlib import aclosing, closing
 from itertools import islice
@@ -84,6 +85,17 @@ async def test_a_rollout_has_all_frames_and_what_is_known_about_each(gateway: Ga
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_the_first_frame_outside_issues_a_warning_as_it_arrives(gateway: Gateway, kind: str) -> None:
+    with pytest.warns(OutsideTrainingWarning, match='unlike the training data of "growth"') as caught:
+        await taken(kind, gateway, 12, U[1], 20, rate=1.4)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        await taken(kind, gateway, 12, U[1], 20, rate=1.4, quality=True)
+        await taken(kind, gateway, 8, U[1], 20, rate=1.4)  # the call that starts above 20 computes the next ones
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_the_service_stops_when_the_caller_has_enough(gateway: Gateway, kind: str) -> None:
     u = np.ones(20_000, np.float32)
     await taken(kind, gateway, 1, u, 1)
@@ -100,6 +112,7 @@ async def test_an_error_in_the_middle_is_the_service_s_own(gateway: Gateway, kin
         await rolled(kind, gateway, np.full(16, 1e30, np.float32), 40, rate=9.0)
 
 
+@pytest.mark.filterwarnings("ignore::petrov_client.OutsideTrainingWarning")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_frames_before_an_error_are_kept_where_the_caller_wants_them(gateway: Gateway, kind: str) -> None:
     largest = np.full(16, 1e30, np.float32)  # times 9 it is beyond float32 in frame 9

@@ -207,14 +207,21 @@ def coverage_of(info: ModelInfo, grid: Sequence[int], noise: Sequence[float] = (
 
 
 def quality_of(
-    numbers: Mapping[str, Numbers], solved_by: set[str], *, single: bool, coverage: float | None = None
+    numbers: Mapping[str, Numbers],
+    solved_by: set[str],
+    *,
+    single: bool,
+    coverage: float | None = None,
+    left: npt.NDArray[np.bool_] | None = None,
 ) -> Quality:
-    """Return the quality of a prediction."""
+    """Return the quality of a prediction; of a frame `left` says which samples have been outside before."""
     found: dict[str, Any] = {name: numbers[name] for name in NAMES if name in numbers}
     halves = {name.removeprefix(INTERVALS): each for name, each in numbers.items() if name.startswith(INTERVALS)}
     if NOVELTY in found:
         below = found[NOVELTY] < OUTSIDE
         found["outside"] = np.logical_or.accumulate(below, axis=1) if below.ndim > 1 else below
+        if left is not None:
+            found["outside"] = found["outside"] | left
     estimated = ERROR_ESTIMATE in found and bool(np.isfinite(found[ERROR_ESTIMATE]).any())
     if single:
         found, halves = (

@@ -18,7 +18,19 @@ from petrov_client._arrays import Fields, PredictionInput, PredictionOutput
 from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, UnknownModel, Where
 from petrov_client._flow import OtherServer
 from petrov_client._models import ModelInfo
-from petrov_client._quality import IncompleteRolloutWarning, Options, Quality, Response, issue, one_solver, quality_of
+from petrov_client._quality import (
+    NAMES,
+    NOVELTY,
+    OUTSIDE,
+    IncompleteRolloutWarning,
+    Options,
+    Quality,
+    Response,
+    issue,
+    one_solver,
+    quality_of,
+    warn,
+)
 from petrov_client._schema import FramesInfo
 
 #: Bytes of all frames of one request: a quarter of what the service sends by default.
@@ -69,6 +81,9 @@ class Rollout:
             if self._failed.any():
                 kept = {name: self._chosen(np.nan, each) for name, each in response.outputs.items()}
                 response = replace(response, outputs=kept)
+        for name, numbers in response.numbers.items():
+            if numbers.shape != (len(self._failed), *(() if name in NAMES else numbers.shape[1:])):
+                raise InvalidResponse(f'expected {len(self._failed)} numbers for "{name}" but got {numbers.shape}')
         history = self._time.history
         for name, tensor in zip(self._time.states, self.info.outputs, strict=True):
             state, made = self.inputs[name], np.asarray(response.outputs[tensor.name])
@@ -124,10 +139,12 @@ class Rollouts:
     checked: PredictionInput
     options: Options
     frames: int | None = None  # as many as inputs have, such as a forcing, or a training trajectory, if None
-    earlier: InitVar[Iterable[Any]] = ()  # as `shown` returns them without their quality
+    earlier: InitVar[Iterable[Any]] = ()  # as `shown` returns them
     fault: PetrovError | None = field(default=None, init=False)  # that ended the rollout after some frames
     pieces: list[Rollout] = field(init=False)
     _slices: list[slice] = field(init=False)  # the samples of each
+    _left: npt.NDArray[np.bool_] = field(init=False)  # which samples have been outside in a frame
+    _warned: bool = field(default=False, init=False)
 
     def __post_init__(self, earlier: Iterable[Any]) -> None:
         time = time_axis(self.checked.info)
@@ -139,6 +156,7 @@ class Rollouts:
             name = self.checked.info.forced[0]
             raise InvalidInput(f"expected {self.total} frames in {name} but got {given}", where=Where(name))
         self._slices = self.checked.pieces(len(self.checked))
+        self._left = np.zeros(len(self.checked), np.bool_)
         self.pieces = [Rollout(self.checked, piece, self.total, self.options) for piece in self._slices]
         for number, frame in enumerate(earlier, 1):
             self._repeat(number, frame)
@@ -150,7 +168,8 @@ class Rollouts:
             piece.go_on(checked.arrays(samples, 1))
 
     def _repeat(self, number: int, frame: Any) -> None:
-        """Go on from a frame that has arrived earlier, as when it arrived."""
+        """Go on from a frame that has arrived earlier, as when it arrived, with its quality where that is known."""
+        frame, known = frame if isinstance(frame, tuple) and isinstance(frame[-1], Quality) else (frame, Quality())
         found, single = by_name(frame, self.checked.info), self.checked.single
         labels, tensors = self.checked.labels, {tensor.name: tensor for tensor in self.checked.info.outputs}
         if labels is not None:
@@ -168,7 +187,8 @@ class Rollouts:
         try:
             for piece, samples in zip(self.pieces, self._slices, strict=True):
                 piece.follow(Response({name: array[samples] for name, array in outputs.items()}))
-        except (InvalidResponse, KeyError) as error:
+            self._left |= np.asarray(False if known.outside is None else known.outside, np.bool_)
+        except (InvalidResponse, KeyError, ValueError) as error:
             raise InvalidInput(f"earlier frame {number} does not fit: {error}") from error
 
     def hold(self, response: Response | None) -> None:
@@ -216,14 +236,19 @@ class Rollouts:
             issue(text, IncompleteRolloutWarning)
 
     def shown(self, response: Response) -> Any:
-        """Return a frame as the caller receives it, with its quality if that is wanted."""
+        """Return a frame as the caller receives it, with its quality if that is wanted; else a doubtful one warns."""
+        if response.doubtful and self.options.warns and not self._warned:
+            self._warned = True
+            warn(self.checked.info.name)
         single = self.checked.single
         named = {name: array[0] if single else array for name, array in response.outputs.items()}
         outputs = self.checked.frame(named, self.done)
         if not self.options.quality:
             return outputs
-        coverage = self.checked.coverage
-        return outputs, quality_of(response.numbers, {response.solved_by}, single=single, coverage=coverage)
+        if NOVELTY in response.numbers:  # the service forgets what has left with the request
+            self._left |= response.numbers[NOVELTY] < OUTSIDE
+        coverage, by = self.checked.coverage, {response.solved_by}
+        return outputs, quality_of(response.numbers, by, single=single, coverage=coverage, left=self._left)
 
 
 class Trajectory(PredictionOutput):

@@ -154,7 +154,8 @@ class RolloutOperations(Exchange):
             for vorticity in petrov.rollout_stream("flow", vorticity, frames=10_000): …
 
         The arguments are those of `rollout`, and `earlier`: the first of the frames, as an iterator of an earlier call
-        without `quality` has yielded them. This one goes on behind them, and computes none of them again.
+        has yielded them, with their quality or without. This one goes on behind them, and computes none of them again.
+        By their quality it knows which samples have been outside, and stay so.
 
         What has a value per frame may be an iterator, also an asynchronous one of an asynchronous client: of frames
         `[(batch), (component), *grid]`, or of numbers. A value is taken once the frame before has been yielded, and

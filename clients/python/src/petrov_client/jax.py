@@ -40,8 +40,8 @@ def operator(
 
     Returns:
         A function of inputs, then parameters, in the model's order, or by name: fields `[…]` with any number of batch
-        axes in front; a parameter is one number, or one per field. It returns a float32 array, or a dictionary by name
-        of several outputs.
+        axes in front; a parameter is one number, or one per field, with components last, and one that changes in time
+        has a number for all frames or for each. It returns a float32 array, or a dictionary by name of several outputs.
     """
     return partial(_call, BatchedOperator(client, model, version, frames))
 

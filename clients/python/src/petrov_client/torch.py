@@ -57,7 +57,8 @@ class Operator(torch.nn.Module):
         """Return the outputs for fields `[…]` with any number of batch axes in front.
 
         Args:
-            inputs: Inputs, then parameters, in the model's order. A parameter is one number, or one per field.
+            inputs: Inputs, then parameters, in the model's order. A parameter is one number, or one per field; one with
+                components has them last, and one that changes in time has a number for all frames or for each.
             named: The same by name.
 
         Returns:

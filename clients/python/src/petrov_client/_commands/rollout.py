@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count as numbers_from
 from pathlib import Path
@@ -37,7 +37,7 @@ from petrov_client._inputs import check_input
 from petrov_client._kept import Description, Kept, check_same, kept_path, outputs_of
 from petrov_client._labels import unlabelled
 from petrov_client._models import ModelInfo
-from petrov_client._quality import FOLLOWS_OUTSIDE, IncompleteRolloutWarning, columns_of_frame, warn
+from petrov_client._quality import FOLLOWS_OUTSIDE, IncompleteRolloutWarning, Quality, columns_of_frame, warn
 from petrov_client._rollout import by_name, time_axis
 from petrov_client._score import artefact
 
@@ -139,7 +139,7 @@ def rollout(
                     progress=progress,
                     quality=True,
                     partial=partial,
-                    earlier=(outputs_of(kept.read(frame), info) for frame in range(min(done, total))),
+                    earlier=(_earlier(kept.read(frame), info) for frame in range(min(done, total))),
                 )
                 ended: IncompleteRolloutWarning | None = None
                 try:
@@ -192,6 +192,12 @@ def _digest(shape: tuple[int, ...], parts: Iterable[Fields]) -> str:
     for part in parts:
         digest.update(part.data)
     return f"{' x '.join(map(str, shape))} numbers with checksum {digest.hexdigest()[:16]}"
+
+
+def _earlier(record: Mapping[str, Fields], info: ModelInfo) -> tuple[dict[str, Fields], Quality]:
+    """Return a frame that is kept, and which samples were outside, which they stay."""
+    outside = record.get(FOLLOWS_OUTSIDE.name)
+    return outputs_of(record, info), Quality(outside=None if outside is None else outside == 1)
 
 
 def _whole(kept: Kept) -> int:
