@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 
 from petrov_client import Client, GrpcClient, InvalidInput, OutsideTrainingWarning, Quality, score
-from petrov_client._codecs import encode_safetensors
+from petrov_client._codecs import encode_npy, encode_safetensors
 from petrov_client._quality import Options
 from physics import darcy
 from serving.local_triton.server import TritonServer
@@ -107,6 +108,51 @@ def test_a_number_that_is_known_of_some_requests_alone_is_nan_in_the_others(
     for found in (quality.error_bound, done.quality["error_bound"]):
         np.testing.assert_array_equal(found, [np.nan, 0.5, np.nan])
     assert output[:, 0, 0].tolist() == [0, 1, 2]
+
+
+def test_a_coverage_is_that_of_the_version_that_has_computed(
+    http_service: Any, description: Callable[..., Any], petrov: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The service describes the newest version, and an older one may compute, or a newer one after a release."""
+    status, headers, body = description(quality=("error_estimate",))
+    document = json.loads(body)
+    document["card"]["calibration"] = {"test": [{"grid": [3, 4], "fields": 9, "coverage": 0.92}]}
+
+    def described(version: int) -> tuple[int, dict[str, str], bytes]:
+        return status, headers, json.dumps(document | {"version": version}).encode()
+
+    def reply(version: int) -> tuple[int, dict[str, str], bytes]:
+        arrays = {"solution": np.ones((1, 3, 4), np.float32), "error_estimate": np.array([0.01], np.float32)}
+        named = {"Content-Type": "application/vnd.safetensors", "Petrov-Version": str(version)}
+        return 200, named, encode_safetensors(arrays)
+
+    url, predict = f"http://{http_service.address}", "/v1/models/toy/predict"
+    http_service.replies = {
+        "/v1/models/toy": [described(2), described(3)],
+        predict: [reply(2), reply(3)],
+        "/v1/models/toy/versions/1/predict": [reply(1)],
+    }
+    with Client(url) as client:
+        found = [client.predict("toy", np.ones((3, 4)), quality=True)[1].coverage for _ in range(3)]
+        assert found == [0.92, None, 0.92]  # after the release the model is described anew
+        assert client.predict("toy", np.ones((3, 4)), version=1, quality=True)[1].coverage is None
+    np.save(tmp_path / "in.npy", np.ones((3, 4)))
+    for options, text in (((), "0.01 (held for 92% of test fields)"), (("--version", 1), "error_estimate 0.01\n")):
+        done = petrov("predict", "toy", tmp_path / "in.npy", tmp_path / "out.npz", "--url", url, *options)
+        assert text in done.stdout
+
+
+def test_published_errors_are_those_of_the_newest_version_alone(
+    http_service: Any, description: Callable[..., Any], petrov: Callable[..., Any], tmp_path: Path
+) -> None:
+    field = np.ones((85, 85), np.float32)
+    npy = 200, {"Content-Type": "application/x-npy"}, encode_npy(field[None])
+    predict = {f"/v1/models/toy{path}/predict": [npy] for path in ("", "/versions/1", "/versions/2")}
+    http_service.replies = {"/v1/models/toy": [description()], **predict}
+    np.save(tmp_path / "in.npy", field)
+    command = ("predict", "toy", tmp_path / "in.npy", tmp_path / "out.npy", "--url", f"http://{http_service.address}")
+    for options, said in (((), True), (("--version", 2), True), (("--version", 1), False)):
+        assert ("mean relative error of test samples 0.0123" in petrov(*command, *options).stdout) is said
 
 
 @pytest.mark.parametrize(

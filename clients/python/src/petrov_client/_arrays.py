@@ -9,7 +9,7 @@ number, or one per field of the batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,9 +87,13 @@ class PredictionInput:
         """Whether the inputs are single fields, without the batch axis."""
         return self.inputs[0].single if self.inputs else self.alone
 
-    @property
-    def coverage(self) -> float | None:
-        """The share of test fields like these for which the model's error estimate held."""
+    def coverage(self, versions: Iterable[int | None] = ()) -> float | None:
+        """Return the share of test fields like these for which the model's error estimate held.
+
+        It is None where a version has computed outputs whose card this is not.
+        """
+        if not set(versions) <= {None, self.info.version}:
+            return None
         grid = self.inputs[0].grid if self.inputs else ()
         return coverage_of(self.info, grid, self.numbers.get("noise", ()))  # type: ignore[arg-type]
 
@@ -153,6 +157,7 @@ class PredictionOutput:
         self._arrays: dict[str, Fields] = {}
         self._numbers: dict[str, Fields] = {}
         self._solved_by: set[str] = set()
+        self._versions: set[int | None] = set()
         self.doubtful = False
 
     def checked(self, piece: slice, response: Response, *, warned: bool = False) -> Any:
@@ -186,6 +191,7 @@ class PredictionOutput:
     def _put(self, index: Any, response: Response, frames: tuple[int, ...] = ()) -> None:
         self.doubtful |= response.doubtful
         self._solved_by.add(response.solved_by)
+        self._versions.add(response.version)
         for whole, part in ((self._arrays, response.outputs), (self._numbers, response.numbers)):
             for name, fields in part.items():
                 if name not in whole:
@@ -202,5 +208,5 @@ class PredictionOutput:
 
     def quality(self) -> Quality:
         """Return what is known about the whole output."""
-        coverage = self._source.coverage
+        coverage = self._source.coverage(self._versions)
         return quality_of(self._numbers, self._solved_by, single=self._source.single, coverage=coverage)

@@ -126,6 +126,11 @@ class Exchange:
             self.known.clear()
             raise
 
+    def _compare(self, info: ModelInfo, response: Response) -> None:
+        """Forget the description of a model that another version than the one described has computed with."""
+        if response.version not in {None, info.version}:
+            self.known.pop((info.name, None), None)
+
     async def _pieces(
         self,
         checked: PredictionInput,
@@ -159,6 +164,7 @@ class Exchange:
                         response = await started
                         if predicts and held is options and response.version is not None:
                             held = replace(options, version=response.version)
+                            self._compare(checked.info, response)
                         elif held is not options and response.version not in (None, held.version):
                             response = await sent(first)
                         yield each(first, response)

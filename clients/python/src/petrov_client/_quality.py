@@ -70,7 +70,8 @@ class Quality:
         solved_by: What computed the outputs: "network", "refined" (its method alone, with more iterations), "solver"
             (the classical one), or "mixed" for a batch of several.
         coverage: The share of test fields for which `error_estimate` held, on the nearest grid and noise that the card
-            has; below 0.7 the estimate is not reliable there.
+            has; below 0.7 the estimate is not reliable there. None of another version than the newest, whose
+            card the service describes.
         intervals: By the name of an output that is a number per field, one of several outputs, the half-width in its
             units of an interval that holds the truth of at least 90 % of inputs of the training distribution: `[batch]`
             or `[batch, component]`. That of the only output of a model is `error_estimate`.

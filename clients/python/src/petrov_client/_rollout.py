@@ -220,8 +220,8 @@ class Rollouts:
             {name: np.concatenate([part[name] for part in group]) for name in group[0]}
             for group in ([part.outputs for part in each], [part.numbers for part in each])
         )
-        by = one_solver({part.solved_by for part in each})
-        return Response(outputs, numbers, outside=any(part.outside for part in each), solved_by=by)
+        by, outside = one_solver({part.solved_by for part in each}), any(part.outside for part in each)
+        return Response(outputs, numbers, outside=outside, solved_by=by, version=known[0].version)
 
     def end(self, fault: PetrovError) -> None:
         """Keep an error after some frames, where these are wanted; else raise it."""
@@ -247,7 +247,7 @@ class Rollouts:
             return outputs
         if NOVELTY in response.numbers:  # the service forgets what has left with the request
             self._left |= response.numbers[NOVELTY] < OUTSIDE
-        coverage, by = self.checked.coverage, {response.solved_by}
+        coverage, by = self.checked.coverage({response.version}), {response.solved_by}
         return outputs, quality_of(response.numbers, by, single=single, coverage=coverage, left=self._left)
 
 
@@ -279,7 +279,7 @@ class Trajectory(PredictionOutput):
     def quality(self) -> Quality:
         """Return what is known about the frames, `[(batch), frame]`."""
         numbers = {name: array[:, : self._count] for name, array in self._numbers.items()}
-        coverage = self._source.coverage
+        coverage = self._source.coverage(self._versions)
         return quality_of(numbers, self._solved_by, single=self._source.single, coverage=coverage)
 
 

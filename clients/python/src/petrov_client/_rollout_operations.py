@@ -227,6 +227,8 @@ class RolloutOperations(Exchange):
                     for piece in rollouts.pieces:
                         parts.append(part := await self._next_frame(piece, options, stack))
                         rollouts.hold(part)
+                        if part is not None and options.version is None:
+                            self._compare(piece.info, part)
                     yield each(rollouts.together(parts))
                     advance(1)
             except PetrovError as fault:

@@ -136,7 +136,9 @@ def predict(
         if not info.inputs:  # the grid is that of an output
             lead = next((np.shape(outputs[one.name]) for one in info.outputs if not one.scalar), ())
         sides = lead[-len(info.grid.axes) :] if info.grid else ()
-        known = sentence(numbers, quality.coverage) if numbers else published(info, sides)
+        known = sentence(numbers, quality.coverage)
+        if not numbers and version in {None, info.version}:  # the card is that of the newest version
+            known = published(info, sides)
         typer.echo(f"{info.name} version {version or info.version}, {seconds:.2f} s{known and f', {known}'}")
 
 
