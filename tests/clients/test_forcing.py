@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import aclosing
 from typing import Any
 
+import httpx2
 import numpy as np
 import pytest
 
@@ -39,6 +40,23 @@ async def test_a_rollout_has_as_many_frames_as_its_forcing(
     monkeypatch.setattr(rollouts, "REQUEST_BYTES", 4 * U.nbytes)  # four frames a request
     found = await rolled(kind, gateway, u=U, f=F, power=POWER[0])
     np.testing.assert_allclose(found, toy_rollouts.push(U, F, POWER[:1]), rtol=1e-4, atol=1e-5)
+
+
+def test_a_forcing_is_sent_in_as_many_requests_as_its_bytes_need(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[str] = []
+
+    class Seen(httpx2.HTTPTransport):
+        def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+            requests.append(request.url.query.decode())
+            return super().handle_request(request)
+
+    monkeypatch.setattr(rollouts, "FORCING_BYTES", 4 * (F[:, 0].nbytes + POWER[:, 0].nbytes))
+    with Client(gateway.url, transport=Seen()) as client:
+        found = client.rollout(MODEL, u=U, f=F, power=POWER)
+    np.testing.assert_allclose(found, toy_rollouts.push(U, F, POWER), rtol=1e-4, atol=1e-5)
+    assert requests == ["", "frames=4", "frames=4&after=4", "frames=3&after=8"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

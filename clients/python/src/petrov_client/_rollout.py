@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._arrays import Fields, PredictionInput, PredictionOutput
+from petrov_client._arrays import PIECE_BYTES, Fields, PredictionInput, PredictionOutput
 from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, UnknownModel, Where
 from petrov_client._flow import OtherServer
 from petrov_client._models import ModelInfo
@@ -35,6 +35,8 @@ from petrov_client._schema import FramesInfo
 
 #: Bytes of all frames of one request: a quarter of what the service sends by default.
 REQUEST_BYTES = 2**28
+#: Bytes that one request sends of inputs that have a value per frame; gRPC takes twice as many, with all others.
+FORCING_BYTES = PIECE_BYTES
 #: How the type of the problem ends that the model fails on every sample of a request.
 NON_FINITE = ":non-finite-output"
 
@@ -53,7 +55,8 @@ class Rollout:
         self._time, self._total, self._wanted = time_axis(self.info), total, wanted
         self._forced = {name: self.inputs[name] for name in self.info.forced if name in self.inputs}
         size = max(self.inputs[name].nbytes // self._time.history for name in self._time.states)
-        self._most = max(1, min(self._time.maximum, REQUEST_BYTES // size))
+        sent = sum(whole.nbytes // whole.shape[1] for whole in self._forced.values())  # with each frame
+        self._most = max(1, min(self._time.maximum, REQUEST_BYTES // size, FORCING_BYTES // max(1, sent)))
 
     def options(self) -> Options:
         """Return what the next request asks for; of inputs that have a value per frame it sends those of its frames."""
