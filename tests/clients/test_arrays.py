@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from petrov_client import GridInfo, InvalidInput, InvalidResponse, ModelInfo, ParameterInfo, TensorInfo, Where
 from petrov_client import _arrays as arrays
-from petrov_client._arrays import PredictionOutput
+from petrov_client._arrays import PredictionInput, PredictionOutput
 from petrov_client._inputs import check_input
 from petrov_client._inversion import request
-from petrov_client._quality import Response
+from petrov_client._quality import Options, Response
 from petrov_client._schema import FramesInfo
+from petrov_client._score import Bulk
 
 
 def toy(*, batch: int = 4, positive: bool = True, fixed: int | None = None) -> ModelInfo:
@@ -59,6 +60,19 @@ def test_large_fields_make_small_pieces() -> None:
     sizes = [checked.inputs[0].fields(piece).nbytes for piece in checked.pieces()]
     assert sizes == [8_000_000] * 3
     assert max(sizes) <= arrays.PIECE_BYTES
+
+
+def test_all_inputs_of_a_piece_together_are_a_request() -> None:
+    """A message of gRPC has a quarter of the bytes of a body of HTTP, and three inputs of a derivative."""
+    axes, batch = ("batch", "row", "column"), np.broadcast_to(np.float32(1), (12, 421, 421))
+    info = replace(toy(batch=64), inputs=(*toy().inputs, TensorInfo("source", axes), TensorInfo("cotangents.u", axes)))
+    checked = check_input(info, {each.name: batch for each in info.inputs})
+    sizes = [sum(array.nbytes for array in checked.arrays(piece).values()) for piece in checked.pieces()]
+    assert sizes == [3 * 3 * batch[0].nbytes] * 4
+    assert max(sizes) <= arrays.PIECE_BYTES
+    resumed = Bulk(checked, Options(), 1.0).pieces  # as jobs of earlier versions, which go on, were cut
+    assert resumed == [slice(0, 11), slice(11, 12)]
+    assert PredictionInput(info, (), {"wind": np.ones(70, np.float32)}).pieces()[-1] == slice(64, 70)
 
 
 @pytest.mark.parametrize("dtype", ["f8", ">f4", "f2", "i8", "u1"])

@@ -9,7 +9,7 @@ number, or one per field of the batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,10 +97,13 @@ class PredictionInput:
         grid = self.inputs[0].grid if self.inputs else ()
         return coverage_of(self.info, grid, self.numbers.get("noise", ()))  # type: ignore[arg-type]
 
-    def pieces(self, most: int | None = None) -> list[slice]:
-        """Return consecutive slices of at most so many fields (the model's batch if None) that one request may hold."""
-        affordable = max(1, PIECE_BYTES // (4 * max((math.prod(each.shape) for each in self.inputs), default=1)))
-        step = min(self.info.batch if most is None else most, affordable)
+    def pieces(self, most: int | None = None, weigh: Callable[[Iterable[int]], int] = sum) -> list[slice]:
+        """Return consecutive slices of at most so many fields (the model's batch if None) that one request may hold.
+
+        `weigh` makes one number of how many numbers each input has in a field.
+        """
+        numbers = weigh([math.prod(each.shape) for each in self.inputs] or [1])
+        step = min(self.info.batch if most is None else most, max(1, PIECE_BYTES // (4 * numbers)))
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
     def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:

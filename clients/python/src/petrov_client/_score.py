@@ -196,7 +196,9 @@ class Bulk:
     """The pieces of a batch: a queue of those that are missing, which several gateways compute."""
 
     def __init__(self, batch: PredictionInput, options: Options, patience: float) -> None:
-        self.batch, self.pieces = batch, batch.pieces()
+        # HTTP takes larger requests than gRPC, and a job is resumed by the pieces that it was begun with: those of
+        # earlier versions of this package are as large as their largest input allows.
+        self.batch, self.pieces = batch, batch.pieces(weigh=max)
         self._version, self._options, self._patience = options.version or batch.info.version, options, patience
         self._verified: set[AsyncClient] = set()
         self._output = PredictionOutput(batch)
