@@ -315,13 +315,16 @@ class Call:
         return bytes(body)
 
     async def write(self, response: bytes, ticket: Ticket) -> None:
-        """Send a response, counted until it is read; end the call of a client that does not read for some time."""
+        """Send a response, counted until it is read; end the call of a client that does not read for some time.
+
+        It may ask again, as a client of HTTP does whose connection is closed then.
+        """
         ticket.add(len(response))
         try:
             async with asyncio.timeout(self._seconds):
                 await self._context.write(response)
         except TimeoutError as error:
-            raise Problem("deadline-exceeded", f"the client has read nothing for {self._seconds:g} s") from error
+            raise Problem("unavailable", f"the client has read nothing for {self._seconds:g} s") from error
         ticket.add(-len(response))
         self.sent += len(response)
 

@@ -361,6 +361,7 @@ class HostileGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     address: str = ""
     configured: str = "null"
     gone: threading.Event = field(default_factory=threading.Event)
+    remaining: float = 0.0  # seconds that the client gives to the stream as a whole
 
     def ModelMetadata(self, request: Any, context: Any) -> Any:
         del request
@@ -386,7 +387,7 @@ class HostileGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
         context.abort(grpc.StatusCode.INTERNAL, f"said{ESCAPES}")
 
     def ModelStreamInfer(self, requests: Any, context: Any) -> Any:
-        del context
+        self.remaining = context.time_remaining()
         infer = service_pb2.ModelInferResponse(
             id=next(requests).id,
             outputs=[{"name": "solution", "datatype": "FP32", "shape": [1, 16]}],
@@ -437,3 +438,4 @@ def test_every_frame_over_grpc_has_the_time_limit(
     hostile_grpc.configured = json.dumps(json.loads(growing(description)[2])["card"])
     with pytest.raises(DeadlineExceeded, match=r"did not arrive within 0\.\d+ s"):
         grpc_client.call(hostile_grpc.address, "rollout", "toy", STATE, 2, timeout=0.4)
+    assert hostile_grpc.remaining > 1e6  # the time that a caller takes between two frames counts for none of them

@@ -23,6 +23,7 @@ from petrov_client import (
 )
 from petrov_client import _arrays as arrays
 from petrov_client._codecs import Parts
+from petrov_client._flow import Deadline
 from tests import toy_rollouts
 from tests.clients.conftest import KINDS, address_for
 from tests.conftest import Gateway, wait_until
@@ -210,6 +211,51 @@ def test_a_response_that_breaks_off_is_continued_from_its_last_frame(gateway: Ga
     assert len(transport.asked) == 3
     assert transport.asked[0] == "frames=12"
     assert all("after=" in each for each in transport.asked[1:])
+
+
+class Limited(httpx2.BaseTransport):
+    """A transport that refuses the first rollout for now, and notes the seconds in which it may read."""
+
+    def __init__(self) -> None:
+        self._under, self.seconds = httpx2.HTTPTransport(), list[float]()
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        if not request.url.path.endswith("/rollout"):
+            return self._under.handle_request(request)
+        self.seconds.append(request.extensions["timeout"]["read"])
+        if len(self.seconds) == 1:
+            return httpx2.Response(503, headers={"retry-after": "1"})
+        response = self._under.handle_request(request)
+        return httpx2.Response(200, headers=response.headers, stream=Noted(response, request, self.seconds))
+
+    def close(self) -> None:
+        self._under.close()
+
+
+class Noted(httpx2.SyncByteStream):
+    def __init__(self, response: httpx2.Response, request: httpx2.Request, seconds: list[float]) -> None:
+        self._response, self._request, self._seconds = response, request, seconds
+
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._response.stream:  # type: ignore[union-attr]
+            self._seconds.append(self._request.extensions["timeout"]["read"])
+            yield chunk
+
+    def close(self) -> None:
+        self._response.close()
+
+
+def test_the_time_that_pauses_have_taken_is_missing_for_the_first_frame_alone(gateway: Gateway) -> None:
+    transport = Limited()
+    with Client(gateway.url, transport=transport, timeout=20.0) as client:
+        np.testing.assert_array_equal(client.rollout("growth", U[0], 12), [U[0]] * 12)
+    first, again, *frames = transport.seconds
+    assert first > again + 0.9
+    assert set(frames) == {20.0}
+    deadline = Deadline(2.0, 20.0)
+    end = deadline.end
+    deadline.renew()
+    assert end + 17 < deadline.end
 
 
 @pytest.mark.parametrize("step", [1, 7, 1000])

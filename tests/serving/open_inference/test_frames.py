@@ -12,8 +12,10 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
+import petrov_client
 from tests import toy_rollouts
-from tests.conftest import Gateway
+from tests.conftest import Gateway, wait_until
+from tests.serving.conftest import RunGateway
 
 MODEL = toy_rollouts.NAME
 U = np.linspace(1, 2, 2 * 16, dtype=np.float32).reshape(2, 16)
@@ -82,3 +84,16 @@ def test_a_stream_of_triton_s_client_has_a_response_per_frame(gateway: Gateway) 
     parameters = [result.get_response().parameters for result, _ in found]
     assert [each["frame"].int64_param for each in parameters] == list(range(1, 15))
     assert [each["triton_final_response"].bool_param for each in parameters] == [False] * 13 + [True]
+
+
+@pytest.mark.parametrize("kind", [petrov_client.Client, petrov_client.GrpcClient])
+def test_a_client_that_has_read_nothing_for_some_time_goes_on(run_before_triton: RunGateway, kind: Any) -> None:
+    """The service ends a rollout whose frames lie too long, and its client asks for those behind them."""
+    u = np.ones(40_000, np.float32)
+    with run_before_triton(receive_seconds=1.0) as gateway:
+        address = gateway.url if kind is petrov_client.Client else f"127.0.0.1:{gateway.settings.grpc_port}"
+        with kind(address) as client:
+            frames = client.rollout_stream(toy_rollouts.NAME, u, 400)  # more bytes than sockets hold
+            next(frames)
+            wait_until(lambda: gateway.service.admission.requests == 0)
+            assert sum(np.array_equal(frame, u) for frame in frames) == 399

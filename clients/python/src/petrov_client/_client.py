@@ -237,7 +237,7 @@ class Client(SyncPredictor):
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
         """Send a request and yield its replies as they arrive; nothing here waits for an event loop."""
-        deadline, opened = Deadline(seconds), self._connections.get()
+        deadline, opened = Deadline(seconds, request.further), self._connections.get()
         arguments = http.arguments(request, seconds, self._compression)
         faults = http.faults(self._url, self._proxy, direct=self._direct)
         with faults as answer, opened.sender.stream(**arguments) as response:
@@ -294,7 +294,7 @@ class AsyncClient(AsyncPredictor):
 
     async def _receive(self, request: http.HttpRequest, seconds: float) -> AsyncGenerator[http.HttpReply]:
         """Send a request and yield its replies as they arrive."""
-        deadline, opened = Deadline(seconds), await self._connections.get()
+        deadline, opened = Deadline(seconds, request.further), await self._connections.get()
         prepared = partial(http.arguments, request, seconds, self._compression)
         arguments = await asyncio.to_thread(prepared) if self._compression.applies(request.body) else prepared()
         with http.faults(self._url, self._proxy, direct=self._direct) as answer:

@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from numbers import Real
 from typing import Any, Generic, TypeVar
@@ -31,7 +31,8 @@ LONGEST_PAUSE = 3.0
 
 Progress = bool | Callable[[int, int], None]
 Advance = Callable[[int], object]
-#: Sends a request, and yields its replies as they arrive, each within so many seconds.
+#: Sends a request, and yields its replies as they arrive, the first within so many seconds; the request says for how
+#: many seconds a further one is waited for.
 Receive = Callable[[Any, float], AsyncGenerator[Any]]
 
 
@@ -167,16 +168,23 @@ class Attempts:
 
 @dataclass
 class Deadline:
-    """When a reply has to be complete, by the monotonic clock."""
+    """When a reply has to be complete, by the monotonic clock.
+
+    Args:
+        seconds: For the first reply, from now on.
+        further: For each one behind it, from when it is waited for.
+    """
 
     seconds: float
-    end: float = 0.0
+    further: float = 0.0
+    end: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.renew()
+        self.end = time.monotonic() + self.seconds
 
     def renew(self) -> None:
-        """Give all seconds to the next reply, which is waited for from now on."""
+        """Give its seconds to a further reply, which is waited for from now on."""
+        self.seconds = self.further
         self.end = time.monotonic() + self.seconds
 
     def check(self) -> None:

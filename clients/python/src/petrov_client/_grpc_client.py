@@ -82,11 +82,11 @@ _POSITION = re.compile(r"__\d+$")
 
 @dataclass(frozen=True)
 class GrpcRequest:
-    """A method of the service and its message; of a stream, how many responses it has."""
+    """A method of the service and its message; of a stream, the seconds for each response behind the first, else 0."""
 
     method: str
     message: Any
-    responses: int = 0
+    further: float = 0.0
 
 
 class GrpcWire:
@@ -129,11 +129,11 @@ class GrpcWire:
 
     def rollout(self, info: ModelInfo, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `ModelStreamInfer`; it reads each response of the stream."""
-        return self._inference("ModelStreamInfer", info, inputs, options, 1 + (options.frames or 1))
+        return self._inference("ModelStreamInfer", info, inputs, options, options.timeout)
 
     @staticmethod
     def _inference(
-        method: str, info: ModelInfo, inputs: Arrays, options: Options, responses: int = 0
+        method: str, info: ModelInfo, inputs: Arrays, options: Options, further: float = 0.0
     ) -> Call[Response]:
         shapes = {each.name: each.shape[1:] for each in info.parameters if None not in each.shape[1:]}
         tensors = {
@@ -156,7 +156,7 @@ class GrpcWire:
             check_id(message.id, response.id)
             return _response(response, info)
 
-        return Call(GrpcRequest(method, message, responses), read)
+        return Call(GrpcRequest(method, message, further), read)
 
 
 class GrpcClient(SyncPredictor):
@@ -199,14 +199,15 @@ class GrpcClient(SyncPredictor):
         opened, options = self._connections.get(), _options(self._key, request, seconds)
         method = getattr(opened.sender, request.method)
         with _faults(self._shown, tls=self._tls, forked=self._connections.inherited):
-            if not request.responses:
+            if not request.further:
                 yield method(request.message, **options)
                 return
-            call = method(iter([request.message]), **options)
+            call, deadline = method(iter([request.message]), **options), Deadline(seconds, request.further)
             try:
-                while (response := _next(call, Deadline(seconds))) is not None:
+                while (response := _next(call, deadline)) is not None:
                     yield _frame(response)
                     opened.check()
+                    deadline.renew()
             finally:
                 if opened.is_ours:
                     call.cancel()
@@ -239,18 +240,19 @@ class AsyncGrpcClient(AsyncPredictor):
         opened, options = await self._connections.get(), _options(self._key, request, seconds)
         method = getattr(opened.sender, request.method)
         with _faults(self._shown, tls=self._tls):
-            if not request.responses:
+            if not request.further:
                 yield await method(request.message, **options)
                 return
-            call = method(iter([request.message]), **options)
+            call, deadline = method(iter([request.message]), **options), Deadline(seconds, request.further)
             responses = aiter(call)
             try:
                 while True:
-                    async with Deadline(seconds).limit():
+                    async with deadline.limit():
                         response = await anext(responses, None)
                     if response is None:
                         break
                     yield _frame(response)
+                    deadline.renew()
             finally:
                 call.cancel()
 
@@ -301,10 +303,13 @@ def _keep_inherited_channels() -> None:
 
 
 def _options(key: Mapping[str, str], request: GrpcRequest, seconds: float) -> dict[str, Any]:
-    """Return the arguments of a call: metadata, whose names are in lower case, and the time limit."""
+    """Return the arguments of a call: metadata, whose names are in lower case, and the time limit.
+
+    A stream has none as a whole: it would run while the caller works with what has arrived.
+    """
     headers = {**key, **trace_context()}
     metadata = tuple((name.lower(), value) for name, value in headers.items())
-    return {"metadata": metadata, "timeout": seconds * max(1, request.responses)}
+    return {"metadata": metadata, "timeout": None if request.further else seconds}
 
 
 def _next(call: Any, deadline: Deadline) -> Any:

@@ -44,14 +44,15 @@ BESIDE_ARRAYS = 2**20
 class HttpRequest:
     """A request as the transport sends it.
 
-    `several` says whether its replies are the parts of a response, `longest` how many bytes a reply may have.
+    Where its replies are the parts of a response, there are `further` seconds for each behind the first, else 0. A
+    reply may have `longest` bytes.
     """
 
     method: str
     path: str
     headers: Mapping[str, str]
     body: bytes | None = None
-    several: bool = False
+    further: float = 0.0
     longest: int = LONGEST_JSON
 
 
@@ -95,7 +96,7 @@ class HttpWire:
 
     def rollout(self, info: ModelInfo, inputs: Arrays, options: Options) -> Call[Response]:
         """Return the call `POST …/rollout`; it reads each part of the response."""
-        return _prediction(info, f"{_path(info.name, options.version)}/rollout", inputs, options, several=True)
+        return _prediction(info, f"{_path(info.name, options.version)}/rollout", inputs, options, options.timeout)
 
     def reference(self, info: ModelInfo, inputs: Arrays) -> Call[Response]:
         """Return the call `POST …/reference` for the classical solutions of one piece of a batch."""
@@ -149,8 +150,8 @@ class HttpWire:
 class Replies:
     """The replies in a response as its bytes arrive: one, or one per part of a multipart response.
 
-    A single reply has to be complete when the deadline of the request ends; a part so many seconds after it is waited
-    for. Neither may have more bytes than the request allows.
+    The first reply has to be complete when the deadline of the request ends; a further one so many seconds after it is
+    waited for. None may have more bytes than the request allows.
 
     Raises:
         InvalidResponse: It is the response to another request, or compressed in another way than was accepted.
@@ -164,7 +165,9 @@ class Replies:
             least = "without compression" if accepted == "identity" else f'with "{accepted}"'
             raise InvalidResponse(f'expected a response {least} but got one with "{coding[:32]}"')
         self._response, self._deadline, self._longest = response, deadline, request.longest
-        parted = request.several and response.status_code == 200
+        parted = request.further > 0 and response.status_code == 200
+        if parted:  # what is read from now on has the time of a further reply, and that of the first one is checked
+            response.request.extensions["timeout"]["read"] = request.further
         kind = response.headers.get("content-type", "")
         self._parts = codecs.Parts(kind, request.longest) if parted else None
         self._body = bytearray()
@@ -327,9 +330,7 @@ def _job(model: str, job: str) -> str:
     return f"{_path(model)}/inversions/{quote(job, safe='')}"
 
 
-def _prediction(
-    info: ModelInfo, path: str, inputs: Arrays, options: Options, *, several: bool = False
-) -> Call[Response]:
+def _prediction(info: ModelInfo, path: str, inputs: Arrays, options: Options, further: float = 0.0) -> Call[Response]:
     """Return the call for a prediction: with `.npy` for one array in or out, else with safetensors."""
     names = [tensor.name for tensor in info.outputs]
     names = [name for name in names if not name.startswith(GRADIENTS) or name.removeprefix(GRADIENTS) in inputs]
@@ -356,8 +357,8 @@ def _prediction(
         )
 
     query = f"?{urlencode(options.parameters)}" if options.parameters else ""
-    longest = _longest(info, inputs, {FRAME: 1} if several else {})
-    return Call(HttpRequest("POST", path + query, headers, body, several, longest), read)
+    longest = _longest(info, inputs, {FRAME: 1} if further else {})
+    return Call(HttpRequest("POST", path + query, headers, body, further, longest), read)
 
 
 def _longest(info: ModelInfo, inputs: Arrays, sizes: Mapping[str, int]) -> int:
