@@ -16,6 +16,7 @@ import pytest
 
 from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, InvalidResponse
 from petrov_client._codecs import encode_npy
+from petrov_client._connections import LoopConnections, Opened
 from petrov_client.jax import operator
 from petrov_client.torch import Operator
 from tests.clients.conftest import KINDS, AnyClient, HttpService, address_for
@@ -47,6 +48,27 @@ def test_an_operator_of_a_framework_is_pickled_with_its_client(make: Callable[..
     batched = again._operator if make is Operator else again.args[0]
     with batched.client:
         np.testing.assert_allclose(batched.predict(("coefficient",), [np.ones((8, 8))])[0][4, 4], 1.0)
+
+
+def test_connections_of_an_ended_loop_are_dropped_by_several_threads_at_a_time() -> None:
+    async def close() -> None:
+        """Close nothing."""
+
+    made: LoopConnections[str] = LoopConnections(lambda: Opened("sender", close))
+
+    class Dropped(asyncio.SelectorEventLoop):
+        """A loop whose connections another thread drops while one looks whether it has ended."""
+
+        def is_closed(self) -> bool:
+            if ended := super().is_closed():
+                made._opened.pop(self, None)
+            return ended
+
+    for _ in range(2):
+        with asyncio.Runner(loop_factory=Dropped) as runner:
+            assert runner.run(made.get()).sender == "sender"
+    assert asyncio.run(made.get()).sender == "sender"
+    assert len(made._opened) == 1
 
 
 def test_a_closed_client_says_so(any_client: AnyClient, gateway: Gateway) -> None:

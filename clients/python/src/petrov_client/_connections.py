@@ -80,9 +80,10 @@ class LoopConnections(Generic[T]):
             raise RuntimeError(CLOSED)
         loop = asyncio.get_running_loop()
         if loop not in self._opened or not self._opened[loop][0].is_ours:
-            ended = [each for each, (opened, _) in self._opened.items() if each.is_closed() and opened.is_ours]
-            for each in ended:
-                del self._opened[each]
+            # Loops of other threads do the same at the same time, so this is a copy, and another may have been first.
+            for each, (opened, _) in list(self._opened.items()):
+                if each.is_closed() and opened.is_ours:
+                    self._opened.pop(each, None)
             holder = self._hold()
             self._opened[loop] = await anext(holder), holder  # it does not wait, so no other task opens more
         return self._opened[loop][0]
