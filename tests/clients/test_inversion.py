@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from petrov_client import AsyncClient, Client, DeadlineExceeded, InvalidInput, Inversion, RequestError, UnknownModel
-from petrov_client._inversion import sensors, status
+from petrov_client._inversion import END_SECONDS, sensors, status
 from physics import darcy
 from physics.numerics.grid import axis
 from physics.posterior.sensors import Sensors, lattice
@@ -105,6 +105,29 @@ def test_a_cancelled_task_cancels_the_job(gateway: Gateway) -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(invert())
     wait_until(lambda: running(gateway) == 0)
+
+
+class Unheard(httpx2.BaseTransport):
+    """A service whose user presses Ctrl-C, and which no longer responds then."""
+
+    def __init__(self) -> None:
+        self.seconds = list[float]()
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            return httpx2.Response(202, json={"id": "j"})
+        if request.method == "GET":
+            raise KeyboardInterrupt
+        self.seconds.append(request.extensions["timeout"]["read"])
+        raise httpx2.ReadTimeout("nothing was read")
+
+
+def test_a_job_that_cannot_be_cancelled_is_left_soon() -> None:
+    transport = Unheard()
+    with Client("http://toy", timeout=600.0, transport=transport) as petrov, pytest.raises(KeyboardInterrupt):
+        petrov.invert("toy", [[0.5, 0.5]], [1.0], 0.1)
+    [seconds] = transport.seconds
+    assert 0 < seconds <= END_SECONDS < 10
 
 
 def running(gateway: Gateway) -> float:

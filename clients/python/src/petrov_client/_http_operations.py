@@ -149,4 +149,4 @@ class HttpOperations(Operations):
                 return await self.perform(self.wire.inversion_result(name, job, found), seconds)
         finally:
             with suppress(PetrovError):
-                await self.perform(self.wire.inversion_end(name, job), seconds)
+                await self.perform(self.wire.inversion_end(name, job), min(seconds, inversion.END_SECONDS))

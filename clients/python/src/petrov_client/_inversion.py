@@ -16,6 +16,8 @@ from petrov_client._errors import InvalidInput, InvalidResponse, RequestError, W
 PENDING = frozenset({"queued", "running"})
 #: Seconds that the service waits for the end before it responds: shorter with a progress report.
 WAIT, SHORT_WAIT = 20.0, 0.5
+#: The most seconds for the request that ends a job, since a caller who has interrupted the wait for it waits for this.
+END_SECONDS = 3.0
 FIELDS = ("mean", "deviation", "lower", "upper")
 VECTORS = ("coefficients", "predicted")
 #: The most steps of a job where the caller does not say.
