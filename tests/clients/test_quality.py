@@ -142,6 +142,27 @@ def test_a_coverage_is_that_of_the_version_that_has_computed(
         assert text in done.stdout
 
 
+def test_an_estimate_of_a_file_stands_beside_its_coverage(
+    http_service: Any, description: Callable[..., Any], petrov: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Where the version has computed that the card is of."""
+    status, headers, body = description(quality=("error_estimate",))
+    document = json.loads(body)
+    document["card"]["calibration"] = {"test": [{"grid": [3, 4], "fields": 9, "coverage": 0.11}]}
+    arrays = {"solution": np.ones((2, 3, 4), np.float32), "error_estimate": np.array([0.0123, np.nan], np.float32)}
+    reply = 200, {"Content-Type": "application/vnd.safetensors"}, encode_safetensors(arrays)
+    http_service.replies = {"/v1/models/toy": [(status, headers, json.dumps(document).encode())]}
+    http_service.replies |= {f"/v1/models/toy/versions/{version}/predict": [reply] for version in (1, 2)}
+    np.save(tmp_path / "in.npy", np.ones((2, 3, 4)))
+    for name, options, text in (
+        ("new.h5", (), "error_estimate (not reliable here: held for 11% of test fields)\n"),
+        ("new.h5", (), "error_estimate (not reliable here: held for 11% of test fields)\n"),  # computed earlier
+        ("old.h5", ("--version", 1), "error_estimate 0.0123 (unknown for 1)\n"),
+    ):
+        command = ("score", "toy", tmp_path / "in.npy", tmp_path / name, "--url", f"http://{http_service.address}")
+        assert petrov(*command, *options).stdout.endswith(text)
+
+
 def test_published_errors_are_those_of_the_newest_version_alone(
     http_service: Any, description: Callable[..., Any], petrov: Callable[..., Any], tmp_path: Path
 ) -> None:

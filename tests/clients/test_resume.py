@@ -273,6 +273,8 @@ def test_a_rollout_that_goes_on_knows_what_was_outside(
     for options in (["--frames", 8], ["--frames", 20, "--resume"]):
         with pytest.warns(OutsideTrainingWarning):
             assert petrov(*command, "--parameter", "rate=0.5", *options).returncode == 0
+    with pytest.warns(OutsideTrainingWarning):  # also where the file has no place for it
+        assert petrov(*command[:3], tmp_path / "out.npy", *command[4:], "--parameter", "rate=0.5").returncode == 0
     assert read(tmp_path / "out.h5", "novelty")[0, 8:].min() > 0.5
     assert read(tmp_path / "out.h5", "outside").tolist() == [[1] * 20, [0] * 20]
     with Client(gateway.url) as client:

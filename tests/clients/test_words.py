@@ -169,6 +169,20 @@ def test_an_estimate_stands_beside_its_coverage_or_is_not_shown() -> None:
     assert sentence({"error_estimate": 0.0123}, 0.91) == "error_estimate 0.0123 (held for 91% of test fields)"
 
 
+def test_a_range_says_how_many_numbers_it_leaves_out() -> None:
+    bounds = np.array([0.5, np.nan, 0.25, np.inf], np.float32)
+    assert sentence({"error_bound": bounds}) == "error_bound 0.25 to 0.5 (unknown for 2)"
+    assert sentence({"error_bound": bounds[:1]}) == "error_bound 0.5"
+    assert sentence({"error_bound": bounds[1:2]}) == "error_bound unknown"
+
+
+def test_a_trajectory_is_one_input_however_many_frames_are_outside() -> None:
+    below = np.array([[0.5, 0.0, 0.0], [0.5, 0.5, 0.5]])
+    assert sentence({"novelty": below}).endswith(", 1 of 2 inputs unlike the training data")
+    assert sentence({"novelty": below[0]}, per_frame=True).endswith(", 1 of 1 inputs unlike the training data")
+    assert sentence({"novelty": below[0]}).endswith(", 2 of 3 inputs unlike the training data")
+
+
 def test_notebooks_show_tables_whose_texts_are_no_markup(gateway: Gateway) -> None:
     with Client(gateway.url) as client:
         models = client.models()

@@ -58,11 +58,13 @@ class Scored:
         path: The file.
         shapes: The shapes of its datasets by output name, and by the names of the numbers that the model reports.
         computed: Fields that this call computed; earlier calls computed the others.
+        coverage: As of `Quality`: the share of test fields for which the model's error estimate held.
     """
 
     path: Path
     shapes: Mapping[str, tuple[int, ...]]
     computed: int
+    coverage: float | None = None
 
     @property
     def quality(self) -> dict[str, npt.NDArray[np.float32]]:
@@ -161,11 +163,11 @@ def score(
             with files.opened(Path(source), info, dataset, parameters or {}) as found:
                 arrays = files.with_numbers(found.arrays, parameters or {})
                 bulk = await asyncio.to_thread(checked, info, arrays, options)
-                job = await asyncio.to_thread(bulk.job)
+                job, coverage = await asyncio.to_thread(bulk.job), bulk.batch.coverage({options.version})
                 if target.exists():
                     with files.group(target, "r") as file:
                         check_same(target, dict(file.attrs), job)
-                        return Scored(target, shapes_of(file, tensors), 0)
+                        return Scored(target, shapes_of(file, tensors), 0, coverage)
                 with Kept(target, job) as kept, reporting(progress, info.name, len(bulk.batch)) as advance:
                     if os.environ.get("RAY_ADDRESS"):
                         from petrov_client import _score_on_ray  # noqa: PLC0415  where Ray is used
@@ -187,7 +189,7 @@ def score(
                     else:
                         computed = await bulk.run(clients, in_flight, kept, advance)
                     shapes = await asyncio.to_thread(write, kept, bulk.pieces, tensors, job)
-                    return Scored(target, shapes, computed)
+                    return Scored(target, shapes, computed, coverage)
 
     return asyncio.run(scored())
 

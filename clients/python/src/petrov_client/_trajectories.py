@@ -11,6 +11,7 @@ import functools
 import math
 import os
 import zlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
 from petrov_client._quality import columns
 from petrov_client._schema import COORDINATES, TensorInfo
+from petrov_client._spans import Span
 
 Shape = tuple[int, ...]
 
@@ -55,7 +57,7 @@ class Written:
     """What a file of trajectories holds."""
 
     shapes: Mapping[str, Shape]
-    spans: Mapping[str, Fields]  # the least and the greatest finite number of each, [2], or [0] where none is finite
+    spans: Mapping[str, Span]
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def write(
     first, reported = read(0), columns(info) if suffix in WITH_COLUMNS else ()
     tensors = [tensor for tensor in (*info.outputs, *reported) if tensor.name in first]
     most = max(1, min(total, CHUNK_BYTES // max(array.nbytes for array in first.values())))
-    arrays, spans = dict[str, Any](), dict[str, Any]()
+    arrays, spans = dict[str, Any](), defaultdict[str, Span](Span)
     axes = {tensor.name: _axis(info, tensor, first[tensor.name].ndim) for tensor in tensors}
     shapes = {name: (*first[name].shape[:axis], total, *first[name].shape[axis:]) for name, axis in axes.items()}
     labelled = _labelled(shapes, tensors, info, total, start) if suffix in formats.NETCDF else None
@@ -119,7 +121,7 @@ def write(
             for name, array in arrays.items():
                 part = np.stack([frame[name] for frame in frames], axes[name])
                 array[(slice(None),) * axes[name] + (slice(begin, begin + len(frames)),)] = part
-                spans[name] = _span(np.append(spans.get(name, ()), part))
+                spans[name].add(part)
         if group is not None:
             group.attrs.update({**(described or {}), CHECKSUM: checksum})
         elif suffix == files.MOVIE:
@@ -151,7 +153,7 @@ def write_series(
         total: How many frames there are.
     """
     folder, step = frames_folder(start.path), info.frames.step if info.frames else 1.0
-    entries, spans, shapes = list[str](), dict[str, Any](), dict[str, Shape]()
+    entries, spans, shapes = list[str](), defaultdict[str, Span](Span), dict[str, Shape]()
     with files.replacing(folder) as temporary:
         temporary.mkdir()
         for number in range(total):
@@ -162,11 +164,11 @@ def write_series(
             time, file = f"{start.time + step * (number + 1):.9g}", escape(f"{folder.name}/{name}", quote=True)
             entries.append(f'    <DataSet timestep="{time}" group="" part="0" file="{file}"/>')
             for output, values in outputs.items():
-                spans[output] = _span(np.append(spans.get(output, ()), values))
+                spans[output].add(values)
                 shapes[output] = (total, *values.shape)
             for column in columns(info):  # for which mesh files have no place
                 if column.name in frame:
-                    spans[column.name] = _span(np.append(spans.get(column.name, ()), frame[column.name]))
+                    spans[column.name].add(frame[column.name])
                     shapes[column.name] = (total,)
     head = ['<?xml version="1.0"?>', '<VTKFile type="Collection" version="0.1">', "  <Collection>"]
     path.write_text("\n".join([*head, *entries, "  </Collection>", "</VTKFile>", ""]), encoding="utf-8")
@@ -230,11 +232,6 @@ def new_array(path: Path, shape: Shape) -> np.memmap[Any, np.dtype[np.float32]]:
         with path.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
     return array
-
-
-def _span(numbers: Fields) -> Fields:
-    known = numbers[np.isfinite(numbers)]
-    return np.array([known.min(), known.max()]) if len(known) else known
 
 
 def _checksum(frame: Mapping[str, Fields], info: ModelInfo, earlier: int) -> int:

@@ -18,6 +18,7 @@ from petrov_client._mesh_series import Source
 from petrov_client._models import ModelInfo
 from petrov_client._quality import ERROR_ESTIMATE, NOVELTY, OUTSIDE, RELIABLE, Outside, held
 from petrov_client._schema import ParameterInfo, TensorInfo
+from petrov_client._spans import Span
 
 GATEWAY = "http://127.0.0.1:8080"
 Url = Annotated[
@@ -166,7 +167,7 @@ def print_json(content: Any) -> None:
 
 def report(arrays: Mapping[str, Any], target: Path, columns: Mapping[str, Any] | None = None) -> None:
     """Print what a file holds: name, shape and range of each array, and the names of numbers per field."""
-    described = [f"{name} {list(array.shape)} {span(array)}" for name, array in arrays.items()]
+    described = [f"{name} {list(array.shape)} {Span(array)}" for name, array in arrays.items()]
     typer.echo(f"{', '.join([*described, *(columns or ())])} -> {target}")
 
 
@@ -180,19 +181,22 @@ def report_unused(path: Path, found: Source) -> None:
         typer.echo(f"petrov: {found.remark}", err=True)
 
 
-def sentence(numbers: Mapping[str, Any], coverage: float | None = None) -> str:
+def sentence(numbers: Mapping[str, Any], coverage: float | None = None, *, per_frame: bool = False) -> str:
     """Return what the numbers say: the range of each, and how many inputs are unlike the training data.
 
     Beside an error estimate stands the share of test fields for which it held; it is not shown where that is small.
+    An input is unlike them where any of its numbers is; numbers `[frame]` of a single one are `per_frame`.
     """
-    shown = {name: span(np.atleast_1d(values)) for name, values in numbers.items()}
+    shown = {name: str(Span(values)) for name, values in numbers.items()}
     if ERROR_ESTIMATE in shown and coverage is not None:
         estimate = f"{shown[ERROR_ESTIMATE]} " if coverage >= RELIABLE else ""
         shown[ERROR_ESTIMATE] = f"{estimate}({held(coverage)})"
     parts = [f"{name} {text}" for name, text in shown.items()]
     if NOVELTY in numbers:
-        novelty = np.atleast_1d(numbers[NOVELTY])
-        parts.append(f"{int((novelty < OUTSIDE).sum())} of {len(novelty)} inputs unlike the training data")
+        below = np.atleast_1d(numbers[NOVELTY]) < OUTSIDE
+        count = 1 if per_frame and below.ndim == 1 else len(below)
+        unlike = int(below.reshape(count, -1).any(axis=1).sum())
+        parts.append(f"{unlike} of {count} inputs unlike the training data")
     return ", ".join(parts)
 
 
@@ -200,14 +204,4 @@ def published(info: ModelInfo, grid: tuple[int, ...]) -> str:
     """Return the relative error that the card publishes for a grid, in a few words; empty where it has none."""
     rows = [row for row in info.card.get("errors", ()) if tuple(row.get("grid", ())) == grid]
     errors = [float(row["relative_l2"]) for row in rows if "relative_l2" in row]
-    return f"mean relative error of test samples {span(np.array(errors))}" if errors else ""
-
-
-def span(values: Any) -> str:
-    """Return the range of the finite numbers of an array."""
-    numbers = np.asarray(values)
-    known = numbers[np.isfinite(numbers)]
-    if not len(known):
-        return "unknown"
-    low, high = float(known.min()), float(known.max())
-    return f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    return f"mean relative error of test samples {Span(errors)}" if errors else ""

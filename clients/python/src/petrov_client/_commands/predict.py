@@ -136,7 +136,7 @@ def predict(
         if not info.inputs:  # the grid is that of an output
             lead = next((np.shape(outputs[one.name]) for one in info.outputs if not one.scalar), ())
         sides = lead[-len(info.grid.axes) :] if info.grid else ()
-        known = sentence(numbers, quality.coverage)
+        known = sentence(numbers, quality.coverage, per_frame=info.frames is not None)
         if not numbers and version in {None, info.version}:  # the card is that of the newest version
             known = published(info, sides)
         typer.echo(f"{info.name} version {version or info.version}, {seconds:.2f} s{known and f', {known}'}")
@@ -232,7 +232,7 @@ def score(
     shapes = ", ".join(f"{name} {list(shape)}" for name, shape in done.shapes.items())
     typer.echo(f"{shapes} -> {target}" + (f" ({earlier} computed earlier)" if earlier else ""))
     if done.quality:
-        typer.echo(sentence(done.quality))
+        typer.echo(sentence(done.quality, done.coverage))
 
 
 def invert(

@@ -29,7 +29,6 @@ from petrov_client._commands.options import (
     connected,
     numbers_of,
     report_unused,
-    span,
 )
 from petrov_client._errors import ServiceError
 from petrov_client._flow import TIMEOUT_SECONDS
@@ -40,6 +39,7 @@ from petrov_client._models import ModelInfo
 from petrov_client._quality import FOLLOWS_OUTSIDE, IncompleteRolloutWarning, Quality, columns_of_frame, warn
 from petrov_client._rollout import by_name, time_axis
 from petrov_client._score import artefact
+from petrov_client._spans import Span
 
 
 def rollout(
@@ -152,17 +152,23 @@ def rollout(
                             kept.add(frame, named | numbers)
                 except IncompleteRolloutWarning as warning:
                     ended = warning
-                count = min(_whole(kept), total)
+                count, outside = min(_whole(kept), total), Span()
+
+                def read(frame: int) -> dict[str, Fields]:
+                    record = kept.read(frame)
+                    outside.add(record.get(FOLLOWS_OUTSIDE.name, ()))
+                    return record
+
                 with kept.finishing() as whole:
                     start = trajectories.Start(target, found.mesh, found.time, checked.labels)
-                    written = trajectories.write(whole, kept.read, info, count, job, start)
+                    written = trajectories.write(whole, read, info, count, job, start)
                 if ended is None:
                     kept.remove()
                 else:
                     _report_kept(kept)
-        holds = [f"{name} {list(shape)} {span(written.spans[name])}" for name, shape in written.shapes.items()]
+        holds = [f"{name} {list(shape)} {written.spans[name]}" for name, shape in written.shapes.items()]
         typer.echo(f"{', '.join(holds)} -> {target}")
-        if written.spans.get(FOLLOWS_OUTSIDE.name, np.zeros(1)).max(initial=0) == 1:
+        if outside.high == 1:
             warn(model)
     if ended is not None:
         raise ServiceError(str(ended))
