@@ -235,11 +235,11 @@ def test_a_state_of_several_frames_is_made_of_the_last_ones() -> None:
     u, made = np.split(np.random.default_rng(0).random((2, 6, 16), np.float32), 2, axis=1)
     checked = check_input(info, u)
     for count in range(4):
-        [piece] = Rollouts(checked, Options(), 9, earlier=[made[:, index] for index in range(count)]).pieces
+        [piece] = Rollouts(checked, Options(), 9).repeat(made[:, index] for index in range(count)).pieces
         np.testing.assert_array_equal(piece.inputs["u"], np.concatenate([u, made], 1)[:, count : count + 3])
         assert (piece.options().frames, piece.options().after) == (9 - count, count)
     with pytest.raises(InvalidInput, match=r"earlier frame 1 does not fit: expected a frame of shape \(2, 16\)"):
-        Rollouts(checked, Options(), 9, earlier=[made])
+        Rollouts(checked, Options(), 9).repeat([made])
 
 
 def test_a_sample_that_was_outside_stays_so_in_later_requests() -> None:
@@ -256,10 +256,10 @@ def test_a_sample_that_was_outside_stays_so_in_later_requests() -> None:
     frames = shown(rollouts, [[0.0, 0.5], [0.5, 0.5], [0.5, np.nan]])
     assert [known.outside.tolist() for _, known in frames] == [[True, False]] * 3
     assert [known.outside.tolist() for _, known in shown(rollouts, [[0.5, 0.0], [0.5, 0.5]])] == [[True, True]] * 2
-    later = Rollouts(checked, Options(quality=True), 9, earlier=frames)
+    later = Rollouts(checked, Options(quality=True), 9).repeat(frames)
     assert [known.outside.tolist() for _, known in shown(later, [[0.5, 0.5]])] == [[True, False]]
     with pytest.raises(InvalidInput, match="earlier frame 1 does not fit"):
-        Rollouts(checked, Options(quality=True), 9, earlier=[(frames[0][0], Quality(outside=np.ones(3, np.bool_)))])
+        rollouts.repeat([(frames[0][0], Quality(outside=np.ones(3, np.bool_)))])
     with pytest.raises(InvalidResponse, match=r'expected 2 numbers for "novelty" but got \(3,\)'):
         shown(later, [[0.5, 0.5, 0.5]])
 

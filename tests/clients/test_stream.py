@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import gc
+import json
+import threading
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any
 
+import httpx2
 import numpy as np
 import psutil
 import pytest
+from numpy.typing import NDArray
 
-from petrov_client import AsyncClient, Client, InvalidInput
+from petrov_client import AsyncClient, Client, InvalidInput, ServerFault
+from petrov_client._codecs import decode_npy, encode_npy
+from tests import toy_rollouts
 from tests.clients.conftest import KINDS, address_for
 
 MEBIBYTE = 2**20
@@ -51,6 +58,51 @@ async def test_a_field_is_a_piece_of_one(gateway: Any, blur: Any, kind: str) -> 
 def test_a_bad_batch_is_refused_before_the_first_piece(gateway: Any) -> None:
     with Client(gateway.url) as client, pytest.raises(InvalidInput, match=r"\[50,0,0\]"):
         client.stream("blur", np.concatenate([np.ones((50, 9, 9)), np.zeros((1, 9, 9))]))
+
+
+class OnDisk:
+    """An array that notes the threads which read it, of which there must be one at a time."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.shape, self.dtype, self.threads = array.shape, array.dtype, set[int]()
+        self._array, self._reading = array, threading.Lock()
+
+    def __getitem__(self, index: Any) -> NDArray[Any]:
+        assert self._reading.acquire(blocking=False)
+        self.threads.add(threading.get_ident())
+        time.sleep(0.01)  # as a disk
+        self._reading.release()
+        return np.asarray(self._array[index])
+
+
+class Doubling(httpx2.AsyncBaseTransport):
+    """A service of a model that doubles its input, and computes no rollouts."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "GET":
+            return httpx2.Response(200, json=self._document)
+        if request.url.path.endswith("rollout"):
+            return httpx2.Response(500)
+        content = encode_npy(2 * decode_npy(await request.aread()))
+        return httpx2.Response(200, headers={"content-type": "application/x-npy"}, content=content)
+
+
+async def test_an_event_loop_reads_no_large_pieces(description: Callable[..., Any]) -> None:
+    batch = OnDisk(np.ones((10, 512, 512), np.float32))  # a mebibyte each, and two in a piece
+    async with AsyncClient("http://toy", transport=Doubling(json.loads(description(batch=2)[2]))) as client:
+        found = await client.predict("toy", batch)
+    assert (found == 2).all()
+    states = OnDisk(np.ones((3, 100_000), np.float32))
+    document = {"name": "growth", "version": 1, "versions": [1], "card": toy_rollouts.card()}
+    async with AsyncClient("http://toy", transport=Doubling(document)) as client:
+        with pytest.raises(ServerFault):
+            await client.rollout("growth", states, 3)
+    for each in (batch, states):
+        assert each.threads
+        assert threading.get_ident() not in each.threads
 
 
 async def test_a_stream_may_be_left_early(gateway: Any) -> None:

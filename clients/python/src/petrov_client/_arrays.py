@@ -106,6 +106,10 @@ class PredictionInput:
         step = min(self.info.batch if most is None else most, max(1, PIECE_BYTES // (4 * numbers)))
         return [slice(start, min(start + step, len(self))) for start in range(0, len(self), step)]
 
+    def bytes_of(self, piece: slice) -> int:
+        """Return the bytes of the inputs in a piece."""
+        return int(4 * (piece.stop - piece.start) * sum(math.prod(each.shape) for each in self.inputs))
+
     def shown(self, outputs: Mapping[str, Fields], piece: slice | None = None) -> Any:
         """Return outputs (of a piece) as the caller receives them: labelled like the inputs, a single one by itself."""
         # Neither numbers nor the frames of a trajectory are data of the points of one mesh.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -28,6 +29,8 @@ T = TypeVar("T")
 NUMBERS: Mapping[str, type[int | float]] = {"timeout": float, "tolerance": float, "version": int, "frames": int}
 #: Those that a second input in their place would be taken for, and what is said then.
 SECOND = frozenset({"timeout", "version", "frames"})
+#: Bytes of a piece that an event loop does not read and encode itself, since its other tasks would wait.
+LARGE_BYTES = 2**20
 ADVICE = '; a second input is passed by its name, such as predict("heat", conductivity=k, source=f)'
 
 
@@ -117,6 +120,10 @@ class Exchange:
             info = await self._known(model, options)
             return await self.driver.work(lambda: check_input(info, array, named))
 
+    async def _beside(self, make: Callable[[], T], size: int) -> T:
+        """Call a function that reads or copies so many bytes: beside the event loop, if these are many."""
+        return await self.driver.work(make) if size > LARGE_BYTES else make()
+
     @contextmanager
     def _forgetting(self) -> Iterator[None]:
         """Forget the descriptions of models after a refusal: they may be out of date."""
@@ -148,17 +155,22 @@ class Exchange:
         pieces, in_flight = (checked.pieces(), self.driver.in_flight) if call is None else (checked.pieces(1), 1)
         predicts, held = call is None and options.version is None, options
         waiting: deque[tuple[slice, Any]] = deque()
+        reading = asyncio.Lock()  # not every library of files lets several threads read at a time
 
-        def sent(piece: slice) -> Coroutine[Any, Any, Response]:
-            arrays = checked.arrays(piece)
-            made = call(arrays) if call is not None else self.wire.prediction(checked.info, arrays, held)
-            return self.perform(made, options.timeout, held=None if held is options else held.version)
+        async def sent(piece: slice, wanted: Options) -> Response:
+            def make() -> Call[Response]:
+                arrays = checked.arrays(piece)
+                return call(arrays) if call is not None else self.wire.prediction(checked.info, arrays, wanted)
+
+            async with reading:
+                made = await self._beside(make, checked.bytes_of(piece))
+            return await self.perform(made, options.timeout, held=None if wanted is options else wanted.version)
 
         with self._forgetting(), reporting(options.progress, checked.info.name, len(checked)) as advance:
             try:
                 for piece in (*pieces, *[None] * in_flight):  # None only waits for one that is in flight
                     if piece is not None:
-                        waiting.append((piece, self.driver.start(sent(piece))))
+                        waiting.append((piece, self.driver.start(sent(piece, held))))
                     if waiting and (piece is None or len(waiting) == in_flight):
                         first, started = waiting.popleft()
                         response = await started
@@ -166,7 +178,7 @@ class Exchange:
                             held = replace(options, version=response.version)
                             self._compare(checked.info, response)
                         elif held is not options and response.version not in (None, held.version):
-                            response = await sent(first)
+                            response = await sent(first, held)
                         yield each(first, response)
                         advance(first.stop - first.start)
             finally:

@@ -303,10 +303,7 @@ def _keep_inherited_channels() -> None:
 
 
 def _options(key: Mapping[str, str], request: GrpcRequest, seconds: float) -> dict[str, Any]:
-    """Return the arguments of a call: metadata, whose names are in lower case, and the time limit.
-
-    A stream has none as a whole: it would run while the caller works with what has arrived.
-    """
+    """Return the arguments of a call: metadata, with names in lower case, and a time limit; frames have their own."""
     headers = {**key, **trace_context()}
     metadata = tuple((name.lower(), value) for name, value in headers.items())
     return {"metadata": metadata, "timeout": None if request.further else seconds}

@@ -8,8 +8,8 @@ the version that has computed the first one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -135,21 +135,19 @@ class Rollouts:
     """The rollout of a batch, in as few requests at one time as may hold it.
 
     Raises:
-        InvalidInput: The model computes no trajectories, the number is not positive or another than inputs have, or an
-            earlier frame does not fit.
+        InvalidInput: The model computes no trajectories, or the number is not positive or another than inputs have.
     """
 
     checked: PredictionInput
     options: Options
     frames: int | None = None  # as many as inputs have, such as a forcing, or a training trajectory, if None
-    earlier: InitVar[Iterable[Any]] = ()  # as `shown` returns them
     fault: PetrovError | None = field(default=None, init=False)  # that ended the rollout after some frames
     pieces: list[Rollout] = field(init=False)
     _slices: list[slice] = field(init=False)  # the samples of each
     _left: npt.NDArray[np.bool_] = field(init=False)  # which samples have been outside in a frame
     _warned: bool = field(default=False, init=False)
 
-    def __post_init__(self, earlier: Iterable[Any]) -> None:
+    def __post_init__(self) -> None:
         time = time_axis(self.checked.info)
         given = self.checked.frames
         self.total = (given or time.trained) if self.frames is None else self.frames
@@ -161,14 +159,22 @@ class Rollouts:
         self._slices = self.checked.pieces(len(self.checked))
         self._left = np.zeros(len(self.checked), np.bool_)
         self.pieces = [Rollout(self.checked, piece, self.total, self.options) for piece in self._slices]
-        for number, frame in enumerate(earlier, 1):
-            self._repeat(number, frame)
 
     def go_on(self, checked: PredictionInput) -> None:
         """Let one more frame follow, of the same samples and by the same version, with the forcing of these inputs."""
         self.total += 1
         for piece, samples in zip(self.pieces, self._slices, strict=True):
             piece.go_on(checked.arrays(samples, 1))
+
+    def repeat(self, earlier: Iterable[Any]) -> Self:
+        """Go on behind frames that have arrived earlier, as `shown` returns them, and return itself.
+
+        Raises:
+            InvalidInput: A frame does not fit, or there are too many.
+        """
+        for number, frame in enumerate(earlier, 1):
+            self._repeat(number, frame)
+        return self
 
     def _repeat(self, number: int, frame: Any) -> None:
         """Go on from a frame that has arrived earlier, as when it arrived, with its quality where that is known."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, aclosing, suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, overload
 
+from petrov_client._arrays import PredictionInput
 from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, Where
 from petrov_client._exchange import Exchange, exhausted
 from petrov_client._flow import Attempts, Progress, reporting
@@ -93,7 +95,7 @@ class RolloutOperations(Exchange):
         options = self._options(
             timeout, version=version, progress=progress, quality=quality, partial=partial, frames=frames
         )
-        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, options.frames)
+        rollouts = await self._begun(await self._checked(options, model, array, inputs), options)
         whole = Trajectory(rollouts)
         await exhausted(self._frames(rollouts, options, whole.add))
         if whole.doubtful and not quality:
@@ -184,8 +186,13 @@ class RolloutOperations(Exchange):
             if [*earlier]:
                 raise InvalidInput("expected no earlier frames beside an iterator: start from the last of them")
             return self._stepped(model, passed, options.frames, options)
-        rollouts = Rollouts(await self._checked(options, model, array, inputs), options, options.frames, earlier)
-        return self._frames(rollouts, options, rollouts.shown)
+        rollouts = await self._begun(await self._checked(options, model, array, inputs), options)
+        return self._frames(rollouts.repeat(earlier), options, rollouts.shown)
+
+    async def _begun(self, checked: PredictionInput, options: Options) -> Rollouts:
+        """Return the rollout of a batch, which is read as a whole."""
+        size = checked.bytes_of(slice(0, len(checked)))
+        return await self._beside(partial(Rollouts, checked, options, options.frames), size)
 
     async def _stepped(
         self, model: str, passed: dict[str, Any], frames: int | None, options: Options
@@ -245,7 +252,8 @@ class RolloutOperations(Exchange):
             try:
                 if piece.stream is None:
                     wanted = piece.options()
-                    call = self.wire.rollout(piece.info, piece.inputs, wanted)
+                    size = sum(array.nbytes for array in piece.inputs.values())
+                    call = await self._beside(partial(self.wire.rollout, piece.info, piece.inputs, wanted), size)
                     opened = aclosing(self.driver.receive(call.request, attempts.remaining()))
                     replies = await stack.enter_async_context(opened)
                     piece.stream = replies, call.read, piece.done + (wanted.frames or 0)
