@@ -21,6 +21,7 @@ from training.data.readers import (
     LazyArray,
     are_splits,
     arranged,
+    common_pattern,
     files_of_splits,
     folders_of_splits,
     is_complex,
@@ -28,7 +29,6 @@ from training.data.readers import (
     last_name,
     real_part,
 )
-from training.data.readers.beside import common_pattern
 from training.problems.ambiguity import (
     STEPS,
     frames_of,

@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from schema.parts import Quantity
-from training.data.readers import DataFile
-from training.data.readers.sample_names import doubt_of_rows, naming, unlike_names
+from training.data.readers import DataFile, doubt_of_rows, naming, unlike_names
 from training.problems.columns import Column
 from training.problems.problem_file import ProblemFile, in_each
 from training.problems.sections import ProblemFileError

@@ -1,5 +1,6 @@
 """Readers of the files in which people keep simulations, one layout per file."""
 
+from training.data.readers.beside import common_pattern
 from training.data.readers.data_file import (
     MESHES,
     DataFile,
@@ -16,6 +17,7 @@ from training.data.readers.data_file import (
     real_part,
 )
 from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
+from training.data.readers.sample_names import doubt_of_rows, naming, unlike_names
 from training.data.readers.splits import (
     SPACE,
     are_splits,
@@ -38,8 +40,10 @@ __all__ = [
     "arranged",
     "as_column",
     "as_components",
+    "common_pattern",
     "counts_all",
     "detect",
+    "doubt_of_rows",
     "files_of_splits",
     "folders_of_splits",
     "in_order",
@@ -48,6 +52,7 @@ __all__ = [
     "last_name",
     "meshes_in",
     "named_in",
+    "naming",
     "natural",
     "numbering",
     "of_points_in_cells",
@@ -55,4 +60,5 @@ __all__ = [
     "real_part",
     "roughness",
     "tells_apart",
+    "unlike_names",
 ]
