@@ -48,6 +48,7 @@ from torch import Tensor
 from training.losses.relative import Batch, Loss, expect_one_shape
 from training.messages import lookup
 from training.metrics.fields import root as root_of
+from training.metrics.fields import unit
 from training.nn.grids import Line, Plane, Tokens
 
 PerSample = Float[Tensor, " batch"]
@@ -262,16 +263,21 @@ def average(x: Tensor) -> Tensor:
 def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:
     """Return the loss of the one output, with `fit.gamma` and a mesh width of 1/n for n points per axis.
 
+    Every sample is in a unit near its largest value: squares of 1e20 overflow, and those of 1e-22 are below epsilon.
+
     Raises:
         ValueError: The axes have different numbers of points: there is no one mesh width.
     """
     [prediction], [truth] = predictions, batch.outputs
     if len({*truth.shape[1:]}) > 1:
         raise ValueError(f"weighted: expected as many points on every axis but got {tuple(truth.shape[1:])}")
-    h = 1 / truth.shape[-1]
+    h, one, slope = 1 / truth.shape[-1], unit(truth), batch.gradients
+    if slope is not None:
+        slope = slope / one.reshape(-1, *(1,) * (slope.ndim - 1))
+    fields = prediction / one, truth / one, slope
     if truth.ndim == LINE_AXES:
-        return LineLoss(h=h, gamma=fit.gamma)(prediction, truth, batch.gradients).total
-    return PlaneLoss(h=h, gamma=fit.gamma)(prediction, truth, batch.gradients, coefficient=batch.weight).total
+        return LineLoss(h=h, gamma=fit.gamma)(*fields).total
+    return PlaneLoss(h=h, gamma=fit.gamma)(*fields, coefficient=batch.weight).total
 
 
 LOSS = Loss("weighted", compute, axes=2, gradients=lambda fit: fit.gamma > 0)

@@ -21,9 +21,10 @@ from training.data.prepare import prepare
 from training.evaluation.measures import Measures
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.presets import recipe
-from training.losses import training_loss
+from training.losses import LOSSES, Batch, training_loss
 from training.problems.problem_file import ProblemFile, read_problem_file
 from training.problems.sections import DataError
+from training.recipe import Fit
 from training.report.verdict import baselines
 
 SCALES = (1e20, 1e-21, 1e30, 1e-30)
@@ -101,6 +102,25 @@ def test_a_loss_and_its_gradient_depend_on_no_unit(scale: float) -> None:
     for factor in (1.0, scale):
         found = (factor * prediction).requires_grad_()
         loss = training_loss(found, factor * truth, h1=0.1)
+        loss.backward()
+        losses.append(loss.item())
+        slopes.append(factor * found.grad if found.grad is not None else None)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    torch.testing.assert_close(slopes[1], slopes[0], rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [*SCALES, 1e-22])
+@pytest.mark.parametrize("axes", [1, 2])
+@pytest.mark.parametrize("gamma", [0.0, 0.1])
+def test_the_weighted_loss_and_its_gradient_depend_on_no_unit(scale: float, axes: int, gamma: float) -> None:
+    draw, shape = torch.manual_seed(0), (3, *(8,) * axes)
+    prediction, truth = (torch.randn(shape, generator=draw) for _ in range(2))
+    slope = torch.randn(shape if axes == 1 else (*shape, 2), generator=draw)
+    fit, losses, slopes = Fit(epochs=1, batch=3, learning_rate=1e-3, gamma=gamma), [], []
+    for factor in (1.0, scale):
+        found = (factor * prediction).requires_grad_()
+        batch = Batch([], [factor * (truth + 2)], gradients=factor * slope if gamma else None)
+        loss = LOSSES["weighted"].compute([found], batch, fit)
         loss.backward()
         losses.append(loss.item())
         slopes.append(factor * found.grad if found.grad is not None else None)
