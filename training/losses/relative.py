@@ -87,7 +87,8 @@ def expect_one_shape(prediction: Tensor, **others: Tensor | None) -> None:
 def relative_differences(prediction: Features, truth: Features, axes: int = 0) -> PerSample:
     """Return e_D of each sample, by differences of neighbours along every axis that are not divided by the spacing.
 
-    The axes are the last ones, all but that of the samples by default: components of a vector are no neighbours.
+    The axes are the last ones, all but that of the samples by default: components of a vector are no neighbours. A
+    truth that is constant up to rounding has no such error: it is 0.
 
     Example:
         >>> relative_differences(torch.tensor([[0.0, 3.0, 6.0]]), torch.tensor([[0.0, 1.0, 2.0]]))
@@ -98,8 +99,9 @@ def relative_differences(prediction: Features, truth: Features, axes: int = 0) -
     apart, truth = (prediction - truth) / one, truth / one
     along = range(truth.ndim - axes if axes else 1, truth.ndim)
     error = torch.stack([norm(torch.diff(apart, dim=axis)) for axis in along])
-    size = torch.stack([norm(torch.diff(truth, dim=axis)) for axis in along])
-    return error.norm(dim=0) / size.norm(dim=0)
+    size = torch.stack([norm(torch.diff(truth, dim=axis)) for axis in along]).norm(dim=0)
+    varies = size > 4 * torch.finfo(size.dtype).eps * norm(truth)
+    return torch.where(varies, error.norm(dim=0) / torch.where(varies, size, 1), 0)
 
 
 def training_loss(prediction: Features, truth: Features, h1: float, axes: int = 0) -> Float[Tensor, ""]:

@@ -113,6 +113,20 @@ def test_components_of_a_vector_are_no_neighbours() -> None:
     assert relative_differences(*scalar, axes=1).item() == relative_differences(*scalar).item()
 
 
+def test_a_constant_truth_has_no_error_of_differences_and_a_finite_gradient() -> None:
+    truth = torch.stack([torch.full((6, 6), 0.1), torch.rand(6, 6, generator=torch.manual_seed(0))])
+    prediction = (truth + torch.rand(2, 6, 6, generator=torch.manual_seed(1))).requires_grad_()
+    errors = relative_differences(prediction, truth)
+    loss = training_loss(prediction, truth, h1=0.5)
+    loss.backward()
+    assert errors[0] == 0
+    assert errors[1] == relative_differences(prediction[1:], truth[1:])
+    assert prediction.grad is not None
+    assert loss.isfinite()
+    assert prediction.grad.isfinite().all()
+    assert relative_differences(truth[:1], truth[:1] + torch.linspace(0, 1e-8, 6)) == 0  # it varies by its rounding
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_fields_of_other_shapes_are_refused_and_not_broadcast() -> None:
     field, line, gradient = torch.rand(3, 5, 5), torch.rand(3, 5), torch.rand(3, 5, 5, 2)
