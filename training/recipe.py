@@ -279,8 +279,12 @@ class Recipe(BaseRecipe):
             if (value is not None) != wanted:
                 raise ValueError(f"{key}: expected it of {'built-in problems' if key == 'data' else 'problem files'}")
         points, axes = getattr(self.operator, "points", None), {axis.points for axis in self.problem_schema.axes}
+        finest = self.problem_schema.grid.maximum if isinstance(self.problem_schema, Description) else 0
         if drawn and isinstance(points, str) and axes != {points}:
             raise ValueError(f"operator.points is {points!r} but those of {self.problem!r} are {', '.join(axes)}")
+        mesh = getattr(self.operator, "mesh", finest)
+        if drawn and points == "strided" and mesh < finest:  # corrections would leave the range of the coefficient
+            raise ValueError(f"operator.mesh is {mesh} but grids of {self.problem!r} have up to {finest} points a side")
         return self
 
     @model_validator(mode="after")

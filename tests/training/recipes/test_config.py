@@ -25,6 +25,13 @@ def test_an_operator_has_the_points_of_the_axes(points: str) -> None:
         recipes.read(recipes.find("darcy-quick"), [f"operator.points={points}"])
 
 
+def test_an_operator_of_strided_points_has_a_mesh_that_no_grid_is_finer_than() -> None:
+    """Between the points of a finer grid its corrections would leave the range of the coefficient."""
+    with pytest.raises(config.RecipeError, match=r"operator\.mesh is 420 but grids of 'darcy' have up to 421 points"):
+        recipes.read(recipes.find("darcy-quick"), ["operator.mesh=420"])
+    assert recipes.read(recipes.find("darcy-quick"), ["operator.mesh=421"]).operator.mesh == 421
+
+
 @pytest.mark.parametrize(
     ("override", "message"),
     [
