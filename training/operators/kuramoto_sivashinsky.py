@@ -20,13 +20,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from pydantic import PositiveFloat
+from pydantic import PositiveFloat, model_validator
 from torch import Tensor
 
 from training.nn.lines import analyse, synthesise
 from training.nn.spectral import hermitian
 from training.operators.operator import OperatorKind
-from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
+from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator, expect_one_state
 
 SQUARINGS = 4  # the exponent of q / q_0 is two to the power of this
 
@@ -38,6 +38,12 @@ class KuramotoSivashinskyConfig(TrajectoryConfig):
     # The wave number q_0 where a wave is damped by a factor of e per frame. Waves beyond the working grid are dropped.
     cut: PositiveFloat = 3.6
     interval: PositiveFloat = 2.0  # the time of a frame
+
+    @model_validator(mode="after")
+    def check_state(self) -> KuramotoSivashinskyConfig:
+        """Require the one state of the equation, and nothing that the step does not do."""
+        expect_one_state(self)
+        return self
 
 
 class KuramotoSivashinskyOperator(TrajectoryOperator):

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
 
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from training.nn.grids import indices
 from training.nn.spectral import band_limited, waves
 from training.operators.operator import OperatorKind
-from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
+from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator, expect_one_state
 
 FITTED = 64
 """Samples that the solver advances together when statistics are taken."""
@@ -43,6 +43,12 @@ class NavierStokesConfig(TrajectoryConfig):
     interval: PositiveFloat = 1.0  # the time between two frames
     force: PositiveFloat = 0.1  # the amplitude of the force
     bound: PositiveFloat = 20.0  # largest input and correction, in deviations of the training samples'
+
+    @model_validator(mode="after")
+    def check_state(self) -> NavierStokesConfig:
+        """Require the one state of the equation, and nothing that the step does not do."""
+        expect_one_state(self)
+        return self
 
 
 class NavierStokesOperator(TrajectoryOperator):

@@ -68,6 +68,29 @@ class TrajectoryConfig(BaseModel):
         return self
 
 
+#: What operators of one equation have, whose steps follow no other values of these keys.
+ONE_STATE: dict[str, Any] = {
+    "history": 1,
+    "components": (0,),
+    "states": (0,),
+    "conserved": (True,),
+    "forced": (),
+    "bounded": False,
+    "damped": False,
+}
+
+
+def expect_one_state(config: TrajectoryConfig) -> None:
+    """Require that an operator of one equation is not asked for what its steps do not do.
+
+    Raises:
+        ValueError: A key of `ONE_STATE` has another value.
+    """
+    for key, expected in ONE_STATE.items():
+        if (found := getattr(config, key)) != expected:
+            raise ValueError(f"{key}: expected {expected!r} of the operator {config.kind!r} but got {found!r}")
+
+
 class TrajectoryOperator(Operator):
     """Roll a step operator out.
 

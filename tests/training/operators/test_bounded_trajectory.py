@@ -7,6 +7,8 @@ import torch
 from pydantic import ValidationError
 
 from training.operators.field import FieldConfig
+from training.operators.kuramoto_sivashinsky import KuramotoSivashinskyConfig
+from training.operators.navier_stokes import NavierStokesConfig
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 
 STEP = FieldConfig(
@@ -91,3 +93,17 @@ def test_waves_that_a_step_makes_too_energetic_are_damped_and_no_others() -> Non
 def test_waves_that_are_damped_are_bounded() -> None:
     with pytest.raises(ValidationError, match="expected bounded with damped"):
         TrajectoryConfig(step=STEP, components=(0,), states=(0,), conserved=(False,), damped=True)
+
+
+@pytest.mark.parametrize("kind", [KuramotoSivashinskyConfig, NavierStokesConfig])
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("bounded", True), ("history", 2), ("conserved", (False,)), ("components", (2,)), ("forced", (1,))],
+)
+def test_operators_of_one_equation_refuse_what_their_steps_do_not_do(
+    kind: type[TrajectoryConfig], key: str, value: object
+) -> None:
+    held = {"step": STEP, "components": (0,), "states": (0,), "conserved": (True,)}
+    assert kind.model_validate(held).history == 1
+    with pytest.raises(ValidationError, match=rf"{key}: expected .* of the operator '[a-z-]+' but got"):
+        kind.model_validate(held | {key: value})
