@@ -31,6 +31,7 @@ from training.evaluation.drawn import DrawnSamples
 from training.fit.workload import FIELDS, BatchSampler, Budget, Workload
 from training.losses import Batch
 from training.messages import typed
+from training.operators import OPERATORS, OperatorKind
 from training.problems.problem import Problem, trajectories_of
 from training.problems.problem_file import WEIGHTS, ProblemFile
 from training.problems.sections import INSIDE
@@ -290,6 +291,24 @@ def check_settings(recipe: Recipe, file: ProblemFile | Description) -> None:
         raise RecipeError(f"{name}: fit.h1: expected 0 on points: the order of points makes no neighbours")
     if fit.points is not None and not file.scattered:
         raise RecipeError(f"{name}: fit.points: expected it of samples that have points of their own")
+    kind = OPERATORS[getattr(recipe.operator, "kind", "")]
+    refuse_another_equation(recipe, kind)
+
+
+def refuse_another_equation(recipe: Recipe, kind: OperatorKind) -> None:
+    """Refuse data of a user for an operator of ours that solves an equation of its own.
+
+    The bounds that it guarantees are distances to solutions of that one. An operator of another package says itself
+    what its bounds are of.
+    """
+    if recipe.problem_file is None or trajectories_of(recipe.problem_file.name) is not None:
+        return
+    knows = getattr(kind.build, "contains_solver", False) or getattr(kind.build, "quality", ())
+    if knows and kind.build.__module__.startswith(OPERATORS.package):
+        raise RecipeError(
+            f"{recipe.name}: operator: expected one that learns any equation, as field does, but got {kind.name!r}, "
+            "which solves one of its own: what it says of its errors would not be about these data"
+        )
 
 
 # Prepared samples of a problem file, and trajectories that our solvers make

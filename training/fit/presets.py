@@ -111,6 +111,7 @@ def recipe(
     )
     if operator is not None:
         work = OperatorWorkload(made, samples.path.parent)
+        work.check()
         try:
             work.loss(work.network(), work.batch(range(made.fit.batch)))
         except (RuntimeError, TypeError, ValueError) as error:
