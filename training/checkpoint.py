@@ -276,29 +276,6 @@ def some(names: Sequence[str]) -> str:
     return ", ".join(names[:MOST_NAMES]) + (f" and {more} others" if more > 0 else "")
 
 
-def unlike(folder: Path, operator: BaseModel) -> str:
-    """Return how the network of a checkpoint differs from another one in its sizes, and how to train one like it."""
-    theirs, ours = (sizes(each.model_dump(mode="json")) for each in (read_config(folder).recipe.operator, operator))
-    keys = [key for key in theirs if theirs[key] != ours.get(key)]
-    if not keys:
-        return "its network is that of other inputs, parameters or outputs"
-    said = some([f"{key} {theirs[key]} instead of {ours.get(key, 'none')}" for key in keys])
-    settings = " ".join(f"--set operator.{key}={str(theirs[key]).replace(' ', '')}" for key in keys)
-    settings = f"--operator {theirs['kind']}" if "kind" in keys else settings
-    return f"its network has {said}: train one like it, by its preset or {settings}"
-
-
-def sizes(document: Mapping[str, Any], lead: str = "") -> dict[str, Any]:
-    """Return the sizes and kinds of a network by their keys, without what follows from samples."""
-    found: dict[str, Any] = {}
-    for key, value in document.items():
-        if isinstance(value, dict):
-            found |= sizes(value, f"{lead}{key}.")
-        elif key == "working" or (isinstance(value, int | str) and not isinstance(value, bool)):
-            found[f"{lead}{key}"] = value
-    return found
-
-
 def differences(found: BaseRecipe, wanted: BaseRecipe) -> str:
     """Return in which settings a recipe differs from another one, as sentences of errors name them."""
     theirs, ours = (settings(each.model_dump(mode="json")) for each in (found, wanted))

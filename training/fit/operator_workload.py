@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from training.calibration import FEWEST_FITTED, CalibrationSamples, affordable, calibration_samples
-from training.checkpoint import MOST_EXAMPLES, CheckpointError, Tensors, unlike
+from training.checkpoint import MOST_EXAMPLES, Tensors
 from training.data import generate
 from training.data.dataset import SampleFile, spread
 from training.data.prepare import prepare
@@ -27,6 +27,7 @@ from training.evaluation import measures, rows
 from training.evaluation.drawn import CALIBRATION_SEED
 from training.evaluation.measures import LOST, Measures, estimates, parities, processor
 from training.fit.batches import STATISTICS_SAMPLES, Batches, check_settings
+from training.fit.initial import expect_unchanged
 from training.fit.seen import check_all_new, check_new
 from training.fit.workload import Metric, Scope, ScopeError, Task
 from training.losses import LOSSES, Batch
@@ -69,16 +70,14 @@ class OperatorWorkload(Batches):
         """Build what is trained; without `init` its weights are those of the earlier model that the recipe names.
 
         Raises:
-            CheckpointError: They are those of another network.
+            CheckpointError: They are those of another network, or of another earlier model than the recipe names.
         """
         start = self.recipe.start
-        folder = Path(start.folder) if init is None and start is not None else init
-        try:
-            return super().task(folder, workers)
-        except CheckpointError as error:
-            if folder is None:
-                raise
-            raise CheckpointError(f"{error}; {unlike(folder, self.recipe.operator)}") from error
+        if start is None:
+            return super().task(init, workers)
+        folder = Path(start.folder) if init is None else init  # a copy of it, where a turn is trained elsewhere
+        expect_unchanged(folder, start.digest)
+        return super().task(folder, workers)
 
     def network(self) -> Operator:
         torch.manual_seed(self.recipe.seed)

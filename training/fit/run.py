@@ -110,7 +110,7 @@ def train(
     keep_freed_memory()
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)  # without its tips and its hardware report
     if init is not None and isinstance(recipe, Recipe):
-        recipe = recipe.model_copy(update={"race": ()})  # the weights are of one network
+        recipe = recipe.model_copy(update={"race": (), "start": None})  # the weights are those of one network
     work, run = workload(recipe, data), RunFolder(folder)
     if is_first():
         run.expect_own()

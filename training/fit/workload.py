@@ -24,10 +24,11 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from schema.problem import SequenceDescription
-from training import checkpoint, optimisation
+from training import optimisation
 from training.calibration import CalibrationSamples
 from training.checkpoint import Tensors
 from training.data.dataset import Rows
+from training.fit import initial
 from training.fit.processes import from_first, process_count, process_rank
 from training.losses import Batch
 from training.messages import UserError
@@ -110,11 +111,15 @@ class Workload(ABC, Generic[R]):
         """Set what a network takes from training samples once it is trained."""
 
     def task(self, init: Path | None = None, workers: int = 0) -> Task:
-        """Read the samples and build what is trained, with the weights that the checkpoint folder `init` has."""
+        """Read the samples and build what is trained, with the weights that the checkpoint folder `init` has.
+
+        Raises:
+            CheckpointError: They are those of another network.
+        """
         network = self.network()
         self.fit_normalisers(network)
         if init is not None:
-            checkpoint.restore(network, init / checkpoint.WEIGHTS, partly=True)
+            initial.load(network, init, self.recipe)
         return Task(network, self, workers)
 
     @property

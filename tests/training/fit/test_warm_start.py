@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from schema.parts import Parameter, Quantity
@@ -18,6 +20,7 @@ from training.fit import start
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
 from training.fit.start import WARM_START, ProblemRun
+from training.operators import build
 from training.problems.problem_file import ProblemFile
 from training.recipe import Recipe, RecipeError, changed
 
@@ -192,3 +195,54 @@ def test_another_network_and_the_folder_of_the_run_itself_are_refused(
     result = CliRunner().invoke(app, ["fit", str(file), "--preset", "tiny", "--out", "earlier"])
     assert "expected another folder than that of the run" in str(result.exception)
     assert (first / checkpoint.WEIGHTS).is_file()
+
+
+def initial(first: Path, operator: dict[str, Any]) -> Recipe:
+    """Return the recipe of the earlier model with another operator, for the same samples."""
+    recipe = checkpoint.load(first).recipe
+    assert isinstance(recipe, Recipe)
+    return changed(recipe, [f"operator.{key}={json.dumps(value)}" for key, value in operator.items()])
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "advice"),
+    [
+        ("input_scales", ["log"], """'operator.input_scales=["linear"]'"""),
+        ("output_scales", ["log"], """'operator.output_scales=["linear"]'"""),
+        ("gate", "sigmoid", "operator.gate=silu"),
+        ("points", ["nodes"], """'operator.points=["cells"]'"""),
+    ],
+)
+def test_weights_are_not_taken_where_no_tensor_shows_another_meaning(
+    first: Path, tmp_path: Path, key: str, value: object, advice: str
+) -> None:
+    earlier = checkpoint.load(first).recipe
+    other = initial(first, {key: value})
+    assert {name: each.shape for name, each in build(earlier.operator).state_dict().items()} == {
+        name: each.shape for name, each in build(other.operator).state_dict().items()
+    }
+    told = json.loads(json.dumps(getattr(earlier.operator, key)))
+    sentence = f"{first}: its weights have the names and shapes of those of the network and another meaning; its "
+    sentence += f"network has {key} {told} instead of {value}: train one like it, by its preset or --set {advice}"
+    with pytest.raises(checkpoint.CheckpointError, match=re.escape(sentence)):
+        OperatorWorkload(other, tmp_path).task(first)
+
+
+def test_weights_are_taken_on_another_grid_and_with_dropout(first: Path, tmp_path: Path) -> None:
+    for key, value in {"working": [14], "dropout": 0.5, "translation": []}.items():
+        network = OperatorWorkload(initial(first, {key: value}), tmp_path).task(first).network
+        assert all(
+            torch.equal(tensor, network.state_dict()[name])
+            for name, tensor in checkpoint.load(first).operator.state_dict().items()
+        )
+
+
+def test_an_earlier_model_that_was_trained_anew_since_is_refused(first: Path, tmp_path: Path) -> None:
+    recipe = second(tmp_path)
+    OperatorWorkload(recipe, tmp_path).task()
+    assert recipe.start is not None
+    state = load_file(first / checkpoint.WEIGHTS)
+    save_file({name: tensor + 1 for name, tensor in state.items()}, first / checkpoint.WEIGHTS)
+    for init in (None, first):  # as on this machine, and as a copy of it
+        with pytest.raises(checkpoint.CheckpointError, match=f"of SHA-256 {recipe.start.digest}, but found [0-9a-f]+:"):
+            OperatorWorkload(recipe, tmp_path).task(init)
