@@ -31,7 +31,8 @@ from training.evaluation.drawn import DrawnSamples
 from training.fit.workload import FIELDS, BatchSampler, Budget, Workload
 from training.losses import Batch
 from training.messages import typed
-from training.operators import OPERATORS, OperatorKind
+from training.operators import OPERATORS, Operator, OperatorKind
+from training.optimisation import FLOAT32
 from training.problems.problem import Problem, trajectories_of
 from training.problems.problem_file import WEIGHTS, ProblemFile
 from training.problems.sections import INSIDE
@@ -292,6 +293,11 @@ def check_settings(recipe: Recipe, file: ProblemFile | Description) -> None:
     if fit.points is not None and not file.scattered:
         raise RecipeError(f"{name}: fit.points: expected it of samples that have points of their own")
     kind = OPERATORS[getattr(recipe.operator, "kind", "")]
+    if recipe.precision != FLOAT32 and getattr(kind.build, "own_loss", Operator.own_loss) is not Operator.own_loss:
+        raise RecipeError(
+            f"{name}: precision: expected {FLOAT32} of the operator {kind.name!r}, which computes its loss itself, but "
+            f"got {recipe.precision}"
+        )
     refuse_another_equation(recipe, kind)
 
 

@@ -194,7 +194,7 @@ class Task(pl.LightningModule):
     def __init__(self, network: nn.Module, work: Workload[Any], workers: int = 0) -> None:
         super().__init__()
         self.network, self.work, self.workers, self.batch_sampler = network, work, workers, work.batch_sampler
-        optimisation.train_in(network, work.recipe.precision)
+        optimisation.train_in(getattr(network, "learned", network), work.recipe.precision)
         self.budget = work.budget
 
     def train_dataloader(self) -> DataLoader[Batch]:

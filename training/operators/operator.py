@@ -65,6 +65,11 @@ class Operator(nn.Module):
     fits_damping: bool = False
     mask: int | None = None
 
+    @property
+    def learned(self) -> nn.Module:
+        """The part whose products are of a recipe's precision while it is trained: all, or a step and no solver."""
+        return self
+
     def own_loss(self, *fields: Tensor) -> Tensor | None:
         """Return the loss of training samples where the operator has one of its own; None: that of the recipe.
 

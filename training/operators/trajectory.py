@@ -123,6 +123,10 @@ class TrajectoryOperator(Operator):
             WaveBounds(components, config.step.working, damped=config.damped) for components in bounded
         )
 
+    @property
+    def learned(self) -> nn.Module:
+        return cast("nn.Module", self.step)
+
     @torch.no_grad()
     def fit_normalisers(self, *tensors: Tensor) -> None:
         """Take the statistics of training samples: arguments without `frame`, then the next frame of every state."""
