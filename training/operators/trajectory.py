@@ -363,8 +363,18 @@ class WaveBounds(nn.Module):
         return fields[:, None] if self.scalar else fields
 
     def axes(self, x: Tensor) -> list[AxisTransform]:
-        """Return the axes of the transform of `[batch, channel, *grid]`."""
-        return transforms(indices(x.shape[2:], x.device), self.modes, x.dtype)
+        """Return the axes of the transform of `[batch, channel, *grid]`: of the waves that both grids resolve.
+
+        The layers of a network use the alias -n/2 - 1 of a wave on n points, which on finer grids is a wave by itself.
+        """
+        sides = indices(x.shape[2:], x.device)
+        found = transforms(sides, self.modes, x.dtype)
+        for position, (index, count) in enumerate(zip(sides[:-1], self.modes, strict=False)):
+            wave, n = torch.arange(-count, count, device=x.device), index[-1:] + 1
+            half = torch.div(n, 2, rounding_mode="floor")
+            resolved = (wave >= -half.clamp(max=count - 1)) & (wave < n - half)
+            found[position] = found[position]._replace(weight=resolved.to(x.dtype) / n.to(x.dtype))
+        return found
 
 
 def points(x: Tensor) -> Tensor:

@@ -48,6 +48,19 @@ def test_waves_that_no_training_field_has_are_dropped() -> None:
     torch.testing.assert_close(bounds(waves((16,), (5,))[None]), torch.zeros(1, 16, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("number", [-7, 7])
+def test_waves_that_the_working_grid_does_not_resolve_are_dropped_on_finer_ones(number: int) -> None:
+    bounds = fitted((12, 16), waves((12, 16), (5, 3)))  # on 12 points the waves 5 and -7 are one
+    found = bounds(waves((36, 16), (number, 3))[None])
+    torch.testing.assert_close(found, torch.zeros(1, 36, 16, dtype=torch.float64))
+
+
+def test_the_highest_wave_of_a_coarser_grid_has_its_own_bound() -> None:
+    bounds = fitted((12, 16), waves((12, 16), (5, 3)))
+    field = waves((11, 16), (5, 3))[None]  # the last number that 11 points resolve
+    torch.testing.assert_close(bounds(field), field)
+
+
 def test_components_are_bounded_by_themselves() -> None:
     bounds = WaveBounds(2, (8,)).double()
     small, large = waves((8,), (1,), 0.1), waves((8,), (1,), 10.0)
