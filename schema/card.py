@@ -285,8 +285,9 @@ class Measured(Frozen):
         "(`coverage`, with its standard error), of which 0.9 is the aim, and their number (`fields`; of a trajectory "
         "`trajectories`, and the worst `frame`). `guarantee` says what the number of calibration samples promises: a "
         "share of at least `coverage` over calibrations, and for one of them a share `between` two numbers with a "
-        "`confidence`. An estimate is worth the coverage of the row with the nearest noise "
-        "and grid, or of the worst row where the noise is not known; below 0.7 it is no promise.",
+        "`confidence`; validation samples that calibrate have also chosen weights, so that it may promise a little too "
+        "much. An estimate is worth the coverage of the row with the nearest noise and grid, or of the worst row where "
+        "the noise is not known; below 0.7 it is no promise.",
         exclude_if=lambda calibration: calibration is None,
     )
 
