@@ -63,7 +63,7 @@ class GrpcExchange:
                 yield Sent(tensor.name, tensor.datatype, tensor.shape, contents[index], "raw_input_contents")
 
     def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Response:
-        shown, parameters = open_inference.results(outputs, quality, self._request.outputs)
+        shown, parameters = open_inference.results(card, outputs, quality, self._request.outputs)
         message = service_pb2.ModelInferResponse(
             id=self._request.id,
             model_name=card.model,

@@ -8,9 +8,11 @@ expect numbers; nor has it schemas for OpenAPI, or a member for what the message
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from schema.card import FRAME, Card, Parameter, Tensor
@@ -108,6 +110,17 @@ def describe(card: Card, versions: Iterable[int] = ()) -> ModelMetadata:
         inputs=tuple(map(tensor, card.arguments)),
         outputs=(*map(tensor, card.outputs), *map(quality, card.known)),
     )
+
+
+def unknown(
+    card: Card, names: Collection[str], outputs: Mapping[str, NDArray[np.float32]], samples: int
+) -> dict[str, NDArray[np.float32]]:
+    """Return NaN for quality outputs, in their shapes beside these outputs of so many samples."""
+    lead = card.outputs[0]
+    frames = outputs[lead.name].shape[1 - len(lead.axes)] if card.frames else 1  # one sample may have no batch axis
+    found = {tensor.name: tensor.shape[1:] for tensor in describe(card).outputs if tensor.name in names}
+    shapes = {name: (frames if size == ANY else size for size in shape) for name, shape in found.items()}
+    return {name: np.full((samples, *shape), np.nan, np.float32) for name, shape in shapes.items()}
 
 
 def configure(card: Card) -> ModelConfig:

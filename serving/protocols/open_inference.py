@@ -33,7 +33,7 @@ from serving.document import JSON, JSON_BYTES, Document, validated
 from serving.errors import Problem
 from serving.inputs import TEXT_GROWTH, offload
 from serving.protocols import over_http
-from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe
+from serving.protocols.metadata import FLOAT32, ModelConfig, ModelMetadata, ServerMetadata, configure, describe, unknown
 from serving.protocols.over_http import DirectRoute, Version
 from serving.quality import Policy, Quality
 from serving.service import Serving
@@ -140,17 +140,19 @@ def _check_parameters(tensors: Sequence[Any], known: Collection[str]) -> None:
 
 
 def results(
-    outputs: Mapping[str, NDArray[np.float32]], quality: Quality, requested: Sequence[Any]
+    card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality, requested: Sequence[Any]
 ) -> tuple[dict[str, NDArray[np.float32]], dict[str, str]]:
     """Return the requested outputs, or all of them if none is named, and the parameters of the response.
 
-    What is known about the outputs is `[B, 1]` by name, `[B, frame]` of trajectories; what computed them, and the
-    samples that failed, are parameters.
+    What is known about the outputs is `[B, 1]` by name, `[B, frame]` of trajectories, and NaN where it is requested and
+    not known, as of a classical solution; what computed them, and the samples that failed, are parameters.
     """
     found: dict[str, NDArray[np.float32]] = {
         **outputs,
         **{name: array.reshape(len(array), -1) for name, array in quality.numbers.items()},
     }
+    if missing := {each.name for each in requested} - found.keys():
+        found |= unknown(card, missing, outputs, len(quality.by))
     shown = {name: np.ascontiguousarray(found[name], "<f4") for name in [each.name for each in requested] or found}
     parameters: dict[str, str] = {"solved_by": quality.solved_by} if quality.known else {}
     if quality.failed is not None:
@@ -297,7 +299,7 @@ class RestExchange:
             raise Problem("unreadable-body", f"{len(tail) - position} bytes follow the last tensor")
 
     def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Response:
-        request, (shown, parameters) = self.request, results(outputs, quality, self.request.outputs)
+        request, (shown, parameters) = self.request, results(card, outputs, quality, self.request.outputs)
         described: list[dict[str, Any]] = []
         tail: list[Buffer] = []
         for name, array in shown.items():

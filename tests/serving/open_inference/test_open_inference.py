@@ -15,7 +15,10 @@ import tritonclient.http.aio
 from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
-from serving.protocols.open_inference import Sent
+from schema.card import Card
+from serving.protocols.open_inference import RequestedOutput, Sent, results
+from serving.quality import Quality
+from tests import toy_gauges, toy_rollouts
 from tests.conftest import Gateway
 from tests.serving.conftest import Toy
 from tests.serving.http.test_gateway import permeability, sample
@@ -335,3 +338,24 @@ def _with(array: NDArray[Any], value: float) -> NDArray[Any]:
     changed = array.copy()
     changed[0, 17, 3] = value
     return changed
+
+
+@pytest.mark.parametrize(
+    ("document", "output", "shape"),
+    [
+        (toy_gauges.card("gauge", "darcy"), (3, 5, 4), (3, 1)),
+        (toy_rollouts.card(), (2, 7, 16), (2, 7)),
+        (toy_rollouts.card(), (7, 16), (1, 7)),  # one sample without its axis
+    ],
+)
+def test_a_number_that_is_requested_and_not_known_is_nan(
+    document: dict[str, Any], output: tuple[int, ...], shape: tuple[int, ...]
+) -> None:
+    """As of a classical solution, of which the network's numbers say nothing."""
+    card = Card.model_validate(document)
+    name, quality = card.outputs[0].name, Quality.classical(np.full(shape[0], np.nan, np.float32))
+    requested = [RequestedOutput(name=each) for each in (name, "novelty")]
+    found, _ = results(card, {name: np.ones(output, np.float32)}, quality, requested)
+    assert {each: array.shape for each, array in found.items()} == {name: output, "novelty": shape}
+    assert np.isnan(found["novelty"]).all()
+    assert list(results(card, {name: np.ones(output, np.float32)}, quality, ())[0]) == [name]
