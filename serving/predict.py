@@ -300,6 +300,14 @@ class Predictor:
         card = await self._catalogue.newest(request.card.model, seconds=left / 2)
         return replace(request, card=card, latest=False, paid=True)
 
+    def check(self, card: Card) -> None:
+        """Raise the problem (404) of a version that is not served although its model is, or whose model has gone."""
+        try:
+            self._catalogue.find(card.model, card.version)
+        except Problem as problem:
+            if problem.status != 503:
+                raise
+
 
 def respond(
     request: Prediction, inputs: Inputs, exchange: Exchange[Result], outputs: Outputs, quality: Quality

@@ -17,11 +17,11 @@ def add(repository: Path) -> None:
     """Write the model and its derivatives into a repository, as export does."""
     from export.triton_config import text  # noqa: PLC0415 - few tests need it
 
-    signature = toy_fields.add_products(repository, _graph(), _card())
+    signature = toy_fields.add_products(repository, _graph(), card())
     version = repository / NAME / "1"
     version.mkdir(parents=True)
     (version / "model.onnx").write_bytes(_graph())
-    (version / "card.json").write_text(json.dumps(_card()))
+    (version / "card.json").write_text(json.dumps(card()))
     (version.parent / "config.pbtxt").write_text(text(NAME, signature, "onnx"))
 
 
@@ -41,7 +41,7 @@ def _graph() -> bytes:
     return bytes(model.SerializeToString())
 
 
-def _card() -> dict[str, Any]:
+def card() -> dict[str, Any]:
     axes = ["batch", "row", "column"]
     tensor = {"dtype": "FP32", "axes": axes, "shape": [None] * 3, "components": [], "units": "1"}
     return {

@@ -37,7 +37,7 @@ from serving.triton import Run, Triton
 logger = logging.getLogger(__name__)
 _LOOK_SECONDS, _LOOK_SECONDS_DOWN = 1.0, 0.25  # between two looks; nothing is served while Triton is down
 _LATE_LOOKS = 3  # in a row, each of some seconds
-_SUCCESSION_SECONDS, _SUCCESSION_PAUSE = 5.0, 0.02  # a look and the warming of a version
+SUCCESSION_SECONDS, _SUCCESSION_PAUSE = 5.0, 0.02  # a look and the warming of a version
 _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # models: each has two instances, which Triton starts side by side
 _SLOW_SECONDS = 5.0  # after which a model that is being loaded or warmed delays no other one
 DOUBT_SECONDS = 30.0  # between two attempts to warm a model anew that fails
@@ -116,14 +116,14 @@ class Catalogue:
         known = ", ".join(map(str, sorted(versions))) or "none"
         raise Problem("unknown-version", f'"{name}" has no version {version} loaded; there are {known}')
 
-    async def newest(self, name: str, version: int | None = None, *, seconds: float = _SUCCESSION_SECONDS) -> Card:
+    async def newest(self, name: str, version: int | None = None, *, seconds: float = SUCCESSION_SECONDS) -> Card:
         """Return the card of a named version or of the newest; one whose predecessor has just gone is waited for.
 
         Triton unloads a version in the moment in which it has loaded one with other outputs, and the new one is warmed.
         """
         entry = self._entries.get(name)
         if entry is not None and version is None and not self._versions(name):
-            end = min(entry.withdrawn + _SUCCESSION_SECONDS, time.monotonic() + seconds)
+            end = min(entry.withdrawn + SUCCESSION_SECONDS, time.monotonic() + seconds)
             while entry.present is not None and not self._versions(name) and time.monotonic() < end:  # noqa: ASYNC110 - rare
                 await asyncio.sleep(_SUCCESSION_PAUSE)
         return self.find(name, version)

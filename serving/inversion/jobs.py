@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 import threading
 import time
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from physics.posterior.laplace import Estimate, Progress
 from physics.registry import Sensing
 from schema.card import Card, Kind
+from serving.catalogue.catalogue import SUCCESSION_SECONDS
 from serving.errors import Problem
 from serving.inputs import Arrays, Prediction
 from serving.limits import Caller
@@ -263,17 +265,25 @@ class ServedModel:
         return self._run("jvp", f"tangents.{self.sensing.measured}", {f"tangents.{unknown}": tangents, unknown: field})
 
     def _run(self, kind: Kind | None, name: str, arrays: Mapping[str, Array]) -> Array:
-        """Return one output; wait where the service is busy or the key is over its rate, as the job's time allows."""
+        """Return one output; wait where the service is busy or the key is over its rate, as the job's time allows.
+
+        A version that others of its model have replaced does not return.
+        """
         sent = Arrays({each: np.ascontiguousarray(array, np.float32) for each, array in arrays.items()})
         wanted = Prediction(self.cards[kind], self.job.id, self.caller)
 
         async def predict() -> Mapping[str, NDArray[np.float32]]:
+            patience = math.inf
             while True:
                 try:
                     return await self.predictor.predict(wanted, sent)
                 except Problem as problem:
                     if problem.status not in {429, 503}:
                         raise
+                    now, missing = time.monotonic(), problem.kind == "model-not-ready"
+                    patience = min(patience, now + SUCCESSION_SECONDS) if missing else math.inf
+                    if now >= patience:  # else another version may be warm a moment before this one
+                        self.predictor.check(wanted.card)
                     await asyncio.sleep(float(problem.headers["Retry-After"]))
 
         return np.asarray(self.job.call(predict())[name], dtype=np.float64)
