@@ -38,7 +38,7 @@ from serving.catalogue.catalogue import Catalogue
 from serving.classical import ClassicalSolvers
 from serving.errors import Problem
 from serving.frames import Rollout
-from serving.inputs import SOLVER_COST, Exchange, InputReader, Inputs, Prediction, Result, offload
+from serving.inputs import SOLVER_COST, Exchange, InputReader, Inputs, Prediction, Result, offload, output_bytes
 from serving.observe import Metrics
 from serving.quality import ERROR_BOUND, REFINED, SOLVE_BOUND, SOLVER, Quality, Verdict, split
 from serving.settings import Settings
@@ -133,8 +133,10 @@ class Predictor:
         """
         async with self._catalogue.loaded(card, run):
             count = len(inputs[card.names[0]])
-            size = min(card.limits.batch, self._run_bytes // sum(array[:1].nbytes for array in inputs.values())) or 1
-            if count <= size:
+            size = min(card.limits.batch, self._run_bytes // sum(array[:1].nbytes for array in inputs.values()))
+            if count > 1:  # a product of a trajectory returns many frames for one
+                size = min(size, self._triton.reply_bytes * count // output_bytes(inputs, card, None))
+            if count <= (size := size or 1):
                 return await self._call(card, inputs, run)
             outputs: dict[int, Outputs] = {}
             starts = iter(range(0, count, size))

@@ -94,7 +94,8 @@ class Triton:
 
     def __init__(self, address: str, message_bytes: int, key: str = "", grpc_address: str = "") -> None:
         self.address, self._grpc_address = address, grpc_address
-        self.http = HttpClient(address, max(message_bytes, RUN_BYTES) + _ENVELOPE_BYTES)
+        self.reply_bytes = max(message_bytes, RUN_BYTES)  # of all outputs of one call
+        self.http = HttpClient(address, self.reply_bytes + _ENVELOPE_BYTES)
         self._key = {KEY_HEADER: key} if key else {}
         self._configurations: dict[tuple[str, int], _Configuration] = {}
         self._calls = set[asyncio.Task[Reply]]()
@@ -241,7 +242,8 @@ class Triton:
         except TimeoutError as error:
             raise Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time') from error
         except LargeReplyError as error:
-            raise Problem("model-failed", f'"{model}" version {version}: {error}') from error
+            detail = f'"{model}" version {version}: {error}: send fewer points or frames'
+            raise Problem("body-too-large", detail) from error
         except OSError as error:
             raise self._lost(model, version, error) from error
         if reply.status != 200:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import shutil
 from collections.abc import Callable
@@ -14,9 +15,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from schema.card import FRAME
 from serving.errors import Problem
 from serving.limits import Caller
+from serving.local_triton.server import TritonServer
+from serving.service import Service
+from serving.triton import Run, Triton
+from tests import toy_rollouts
 from tests.conftest import Gateway, RunService
+from tests.refusals import refused
 from tests.serving.conftest import npy
 
 PATH = "/v1/models/blur/predict"
@@ -51,6 +58,27 @@ def test_a_request_whose_version_goes_meanwhile_is_paid_once(
     assert response.status_code == 200, response.text
     assert next(answers, None) is None
     assert len(spent) == 1
+
+
+async def test_a_call_has_as_many_samples_as_the_reply_holds(triton: TritonServer) -> None:
+    """As of a product of trajectories, which computes all frames in one call."""
+    settings = triton.settings
+    service = Service(settings, Triton(settings.triton_address, 2**20), "0")
+    async with service.run():
+        while not service.readiness().ready:  # noqa: ASYNC110 - readiness has no event
+            await asyncio.sleep(0.05)
+        card = service.catalogue.find(toy_rollouts.NAME)
+
+        async def computed(samples: int, points: int, frames: int) -> Any:
+            inputs = {"u": np.ones((samples, points), np.float32), "rate": np.full(samples, 1.001, np.float32)}
+            frame = np.broadcast_to(np.int32(0), (samples, frames))
+            return await service.predictor.infer(card, {**inputs, FRAME: frame}, Run.within(60))
+
+        found = (await computed(card.limits.batch, 1000, 1000))["state"]  # 4 MB each, of a reply of 9 MiB
+        np.testing.assert_allclose(found[:, 2], 1.001**3, rtol=1e-5)
+        assert found.shape == (card.limits.batch, 1000, 1000)
+        with refused("body-too-large", match="the limit is .* send fewer points or frames"):
+            await computed(1, 100_000, 30)
 
 
 def test_calls_beyond_the_queue_of_a_model_are_refused(
