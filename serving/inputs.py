@@ -224,7 +224,7 @@ class InputReader:
                 detail = f"{shape[0]} samples padded to {shape} take more than {self._settings.max_body_bytes} bytes"
                 raise Problem("body-too-large", f"{name}: {detail}", array=name)
         if request.ticket is not None:
-            request.ticket.settle(size + own_bytes(sent) + 16 * values)  # float64, and without the values of padding
+            request.ticket.settle(size + own_bytes(sent) + 8 * values)  # in float64
         return await offload(8 * values, padding.rectangular, sent, shapes)
 
     async def _derived(self, request: Prediction, size: int, sent: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -258,13 +258,16 @@ def _converted_bytes(arrays: Mapping[str, NDArray[Any]]) -> int:
 
 def own_bytes(arrays: Batch) -> int:
     """Return the bytes of arrays that have memory of their own, and are no views of a body or of a few numbers."""
-    total = 0
-    for array in arrays.values():
-        root = array
-        while isinstance(root.base, np.ndarray):
-            root = root.base
-        total += min(array.nbytes, root.nbytes) if root.base is None else 0
-    return total
+    return sum(map(_own_bytes, arrays.values()))
+
+
+def _own_bytes(array: NDArray[Any]) -> int:
+    if array.dtype == object:  # an array for each sample
+        return sum(map(_own_bytes, array))
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    return min(array.nbytes, root.nbytes) if root.base is None else 0
 
 
 def _said_once(policy: Policy, exchange: Exchange[Any]) -> None:

@@ -202,24 +202,13 @@ class Predictor:
         self, request: Prediction, inputs: Inputs, outputs: Outputs, quality: Quality, verdict: Verdict
     ) -> tuple[Outputs, Quality]:
         """Replace what is not good enough by outputs of the refinement, and what is left by classical solutions."""
-        card, policy, arrays, single = request.card, request.policy, inputs.arrays, inputs.single
+        card, policy, single = request.card, request.policy, inputs.single
         solver, finer = self.classical.solves(card), self._catalogue.refinement(card)
         policy.refuse_outside(card, quality, verdict, solver=solver, single=single)
         coarse = (verdict.loose | verdict.out_of_distribution) & ~verdict.outside
         if coarse.any() and finer is not None:
-            request.caller.owe(int(coarse.sum()) * inputs.cost)
-            size = sum(array.nbytes for array in arrays.values())
-            some = await offload(size, lambda: {name: _chosen(array, coarse) for name, array in arrays.items()})
-            try:
-                results = await self.infer(finer, some, request.run)
-            except Problem as problem:
-                if problem.kind != "model-not-ready":  # it has just gone
-                    raise
-            else:
-                refined, known = split(results, finer.quality, trajectories=finer.frames is not None)
-                outputs = await _replaced(outputs, coarse, refined)
-                quality = quality.continued(coarse, REFINED, known.numbers)
-                verdict = policy.judge(card, quality, finer)
+            outputs, quality = await self._refined(request, inputs, outputs, quality, coarse, finer)
+            verdict = policy.judge(card, quality, finer)
         unmet, unusual = verdict.outside, verdict.out_of_distribution
         if solver:
             unmet = unmet | verdict.loose
@@ -233,7 +222,32 @@ class Predictor:
         if not (unmet | unusual).any():
             return outputs, quality
         request.caller.owe(int((unmet | unusual).sum()) * inputs.cost * SOLVER_COST)
+        _hold(request, unmet | unusual, outputs)
         return await self.solved(request, inputs, unmet | unusual, (outputs, quality), unusual)
+
+    async def _refined(
+        self,
+        request: Prediction,
+        inputs: Inputs,
+        outputs: Outputs,
+        quality: Quality,
+        mask: NDArray[np.bool_],
+        finer: Card,
+    ) -> tuple[Outputs, Quality]:
+        """Return outputs of which some samples are those of the refinement, unless that has just gone."""
+        arrays = inputs.arrays
+        request.caller.owe(int(mask.sum()) * inputs.cost)
+        _hold(request, mask, arrays, outputs)
+        size = sum(array.nbytes for array in arrays.values())
+        some = await offload(size, lambda: {name: _chosen(array, mask) for name, array in arrays.items()})
+        try:
+            results = await self.infer(finer, some, request.run)
+        except Problem as problem:
+            if problem.kind != "model-not-ready":
+                raise
+            return outputs, quality
+        refined, known = split(results, finer.quality, trajectories=finer.frames is not None)
+        return await _replaced(outputs, mask, refined), quality.continued(mask, REFINED, known.numbers)
 
     async def solved(
         self,
@@ -334,6 +348,13 @@ def respond(
 def _chosen(array: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[Any]:
     """Return some samples of an array; a view where all of them are one."""
     return array[mask] if array.strides[0] else array[: int(mask.sum())]
+
+
+def _hold(request: Prediction, mask: NDArray[np.bool_], *batches: Batch) -> None:
+    """Count the memory of some samples of arrays once more, before they are copied or computed anew."""
+    if request.ticket is not None:
+        size = sum(array.nbytes for batch in batches for array in batch.values() if array.strides[0])
+        request.ticket.hold(size * int(mask.sum()) // len(mask))
 
 
 async def _joined(parts: Sequence[Outputs]) -> Outputs:

@@ -208,8 +208,7 @@ class GrpcServer:
         call.caller.check()
         body = await call.read(self._turns)
         with self._service.admission.admit(call.caller.name) as ticket:
-            response = await self._service.predictor.predict(*await self._wanted(call, body, ticket))
-            await call.write(await offload(response.nbytes, response.serialised), ticket)
+            await call.write(await self._service.predictor.predict(*await self._wanted(call, body, ticket)), ticket)
 
     @requires(Scope.INFER)
     async def ModelStreamInfer(self, call: Call) -> None:
@@ -219,23 +218,17 @@ class GrpcServer:
         send several. A frame has its number as the parameter `frame`.
         """
         predictor = self._service.predictor
-
-        async def send(response: Response, *, last: bool) -> None:
-            response.message.parameters["triton_final_response"].bool_param = last
-            serialised = partial(response.serialised, streamed=True)
-            await call.write(await offload(response.nbytes, serialised), ticket)
-
         while (body := await call.read(self._streams)) is not None:
             call.caller.check()
             with self._service.admission.admit(call.caller.name) as ticket:
                 wanted, exchange = await self._wanted(call, body, ticket)
                 if wanted.card.frames is None:
-                    await send(await predictor.predict(wanted, exchange), last=True)
+                    await call.write(await predictor.predict(wanted, exchange), ticket, last=True)
                     continue
                 async with aclosing(stream(predictor, wanted, exchange)) as frames:
                     async for frame in frames:
                         frame.written.message.parameters["frame"].int64_param = frame.number
-                        await send(frame.written, last=frame.last)
+                        await call.write(frame.written, ticket, last=frame.last)
 
     async def _wanted(self, call: Call, body: bytes | None, ticket: Ticket) -> tuple[Prediction, GrpcExchange]:
         begun = asyncio.get_running_loop().time()
@@ -314,19 +307,26 @@ class Call:
         self.size = len(body)
         return bytes(body)
 
-    async def write(self, response: bytes, ticket: Ticket) -> None:
+    async def write(self, response: Response, ticket: Ticket, *, last: bool | None = None) -> None:
         """Send a response, counted until it is read; end the call of a client that does not read for some time.
 
-        It may ask again, as a client of HTTP does whose connection is closed then.
+        It may ask again, as a client of HTTP does whose connection is closed then. In a stream the response says
+        whether it is the `last` one of its request. It is there twice all the time: as arrays and as a message, of
+        which gRPC then makes a copy.
         """
-        ticket.add(len(response))
+        held = 2 * response.nbytes
+        ticket.add(held)
+        if last is not None:
+            response.message.parameters["triton_final_response"].bool_param = last
+        message = await offload(response.nbytes, partial(response.serialised, streamed=last is not None))
+        del response
         try:
             async with asyncio.timeout(self._seconds):
-                await self._context.write(response)
+                await self._context.write(message)
         except TimeoutError as error:
             raise Problem("unavailable", f"the client has read nothing for {self._seconds:g} s") from error
-        ticket.add(-len(response))
-        self.sent += len(response)
+        ticket.add(-held)
+        self.sent += len(message)
 
     async def abort(self, problem: Problem) -> None:
         """End the call with an error; never returns. One that the client has left counts as cancelled."""

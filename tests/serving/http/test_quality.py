@@ -17,6 +17,7 @@ from safetensors.numpy import load, save
 
 from physics import darcy
 from serving import timing
+from serving.limits import Ticket
 from tests import toy_gauges
 from tests.conftest import Gateway
 from tests.serving.conftest import npy
@@ -225,6 +226,18 @@ def test_a_large_batch_that_is_continued_holds_up_no_other_request(http: httpx2.
     response = http.post(f"{URL}?tolerance={tolerance}", content=npy(many), headers=NPY)
     assert response.headers["petrov-solved-by"] == "mixed"
     assert not held_up
+
+
+def test_what_is_computed_again_is_counted_before(
+    http: httpx2.Client, fields: NDArray[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The inputs and outputs of a sample that is refined, then the output of one that is solved."""
+    counted, hold = list[int](), Ticket.hold
+    monkeypatch.setattr(Ticket, "hold", lambda ticket, count: (counted.append(count), hold(ticket, count)))
+    bounds = toy_gauges.quality(fields)["error_bound"]
+    query = f"tolerance={bounds[:2].max() + 1e-4}&outside=solve"
+    assert http.post(f"{URL}?{query}", content=npy(fields), headers=NPY).headers["petrov-solved-by"] == "mixed"
+    assert counted[-2:] == [2 * fields[0].nbytes, fields[0].nbytes]
 
 
 def test_a_tolerance_that_cannot_be_met_is_refused(http: httpx2.Client, fields: NDArray[Any]) -> None:

@@ -19,6 +19,7 @@ from serving.cells import CELLS, Derivation
 from serving.codecs.binary import SAFETENSORS
 from serving.document import JSON
 from serving.errors import Problem
+from serving.inputs import own_bytes
 from serving.protocols.v1 import Body
 from tests import toy_points
 
@@ -91,6 +92,14 @@ def test_meshes_of_unequal_size_have_their_own_cells() -> None:
         found = read({"inputs": document, "cells": [TRIANGLES.tolist(), cells]}, card(*PLATE))
         assert found["boundary"][:, :4].all()
         assert not found["boundary"][0, 4]
+
+
+def test_arrays_of_every_sample_are_counted_as_what_they_hold() -> None:
+    document = {"inputs": {"coordinates": [SQUARE.tolist(), SQUARE[:4].tolist()]}}
+    body = json.dumps(document | {"cells": [TRIANGLES.tolist(), [[0, 1, 2, 3]]]}).encode()
+    sent = Body(body, JSON, JSON).read(card(*PLATE), 2**26)
+    numbers = {"coordinates": 2 * (5 + 4), CELLS: 12 + 4}
+    assert {name: own_bytes({name: sent[name]}) for name in numbers} == {name: 8 * n for name, n in numbers.items()}
 
 
 @pytest.mark.parametrize(

@@ -382,15 +382,18 @@ async def test_a_message_whose_time_ends_in_the_moment_in_which_it_gives_way_har
 def test_a_response_is_counted_with_its_request(
     tight: Gateway, tight_stub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fields, held, add = np.ones((30, 64, 64), np.float32), list[int](), Ticket.add
+    """Then with the copy of it that gRPC sends."""
+    fields, held, add = np.ones((30, 64, 64), np.float32), list[tuple[int, int]](), Ticket.add
 
     def watched(ticket: Ticket, count: int) -> None:
         add(ticket, count)
-        held.append(ticket.held)
+        held.append((count, ticket.held))
 
     monkeypatch.setattr(Ticket, "add", watched)
     assert tight_stub.ModelInfer(request(fields)).outputs[0].shape == [30, 64, 64]
-    assert max(held) > 2 * fields.nbytes
+    assert max(most for _, most in held) > 2 * fields.nbytes
+    sent = next(index for index, (count, _) in enumerate(held) if count == 2 * fields.nbytes)
+    assert held[sent + 1][0] == -2 * fields.nbytes
     wait_until(lambda: tight.service.admission.bytes == 0)
 
 
