@@ -130,11 +130,15 @@ class Quality:
         return replace(self, numbers={**self.numbers, ERROR_ESTIMATE: every})
 
     def headers(self) -> dict[str, str]:
-        """Return the response headers: the worst of the batch; `Petrov-Error-Bound` for `error_bound`."""
+        """Return the response headers: the worst of the batch; `Petrov-Error-Bound` for `error_bound`.
+
+        There is none where a number is not known of a sample that has an output: it may be the worst.
+        """
         if not self.known:
             return {}
-        worst = {name: np.fmin if name == NOVELTY else np.fmax for name in self.numbers}
-        found = {name: float(worst[name].reduce(array)) for name, array in self.worst.numbers.items()}
+        there = np.ones(len(self.by), np.bool_) if self.failed is None else ~self.failed
+        known = {name: array[there] for name, array in self.worst.numbers.items() if there.any()}
+        found = {name: float(array.min() if name == NOVELTY else array.max()) for name, array in known.items()}
         named = {name: f"{value:.6g}" for name, value in found.items() if np.isfinite(value)}
         if (outside := self.outside) is not None:
             named["outside"] = str(bool(outside.any())).lower()

@@ -159,7 +159,7 @@ _KINDS = {"outside": "boolean", "failed": "integer", "solved_by": "string"}
 _QUALITY = {
     f"Petrov-{name.replace('_', '-').title()}": {
         "schema": {"type": _KINDS.get(name, "number")},
-        "description": about.description if name in _KINDS else f"The worst of the batch: {about.description}",
+        "description": about.description if name in _KINDS else f"The worst of the batch, if known: {about.description}",
     }
     for name, about in Quality.model_fields.items()
 }

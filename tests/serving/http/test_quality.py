@@ -18,6 +18,7 @@ from safetensors.numpy import load, save
 from physics import darcy
 from serving import timing
 from serving.limits import Ticket
+from serving.quality import Quality
 from tests import toy_gauges
 from tests.conftest import Gateway
 from tests.serving.conftest import npy
@@ -73,6 +74,16 @@ def test_headers_have_the_worst_of_the_batch(http: httpx2.Client, fields: NDArra
     assert float(headers["petrov-novelty"]) == 0
     assert (headers["petrov-outside"], headers["petrov-solved-by"]) == ("true", "network")
     assert http.post(URL, content=npy(fields[::2]), headers=NPY).headers["petrov-outside"] == "false"
+
+
+def test_there_is_no_worst_where_the_number_of_a_sample_is_not_known() -> None:
+    """Other than of a sample that has failed, and has no output."""
+    numbers = {"error_bound": [0.1, np.nan], "error_estimate": [0.2, 0.3], "novelty": [np.nan, 0.5]}
+    known = Quality({name: np.float32(each) for name, each in numbers.items()}, np.zeros(2, np.int8))
+    always = {"Petrov-Outside": "false", "Petrov-Solved-By": "network"}
+    assert known.headers() == {"Petrov-Error-Estimate": "0.3", **always}
+    partial = {"Petrov-Error-Bound": "0.1", "Petrov-Error-Estimate": "0.2", "Petrov-Failed": "1", **always}
+    assert known.fail(np.array([False, True])).headers() == partial
 
 
 def test_safetensors_have_tensors_of_the_numbers(http: httpx2.Client, fields: NDArray[Any]) -> None:
