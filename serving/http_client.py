@@ -13,6 +13,7 @@ from serving.document import JSON_BYTES
 
 Buffer = bytes | memoryview
 _JOINED_BYTES = 2**18  # up to here one copy and one write are cheaper than one write per buffer
+_APART_BYTES = 2**20  # from here on `bytes.join` lets other threads run
 
 
 class InvalidReplyError(ConnectionError):
@@ -101,7 +102,9 @@ class HttpClient:
             head = await response.content.readexactly(count) if size <= self._max_bytes else b""
             while size <= self._max_bytes:
                 if not (block := await response.content.readany()):
-                    return Reply(response.status, head, b"".join(blocks))  # a copy, aligned unlike a slice
+                    large = size > _APART_BYTES  # the event loop serves others meanwhile
+                    joined = await asyncio.to_thread(b"".join, blocks) if large else b"".join(blocks)
+                    return Reply(response.status, head, joined)  # a copy, aligned unlike a slice
                 blocks.append(block)
                 size = len(head) + sum(map(len, blocks))
             raise LargeReplyError(f"the reply has {size} bytes or more; the limit is {self._max_bytes}")

@@ -166,7 +166,8 @@ class Predictor:
 
     async def _attempt(self, card: Card, inputs: Batch, run: Run) -> Outputs:
         lead, metrics = inputs[card.names[0]], self.metrics
-        sent = padding.padded(inputs, card) if card.padded else inputs
+        size = sum(array.nbytes for array in inputs.values())
+        sent = await offload(size, padding.padded, inputs, card) if card.padded else inputs
         grid = checks.grid_label(card.grid_of(inputs), card)
         try:
             with metrics.phase(card.model, grid, "triton") as trace:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,12 @@ from serving import padding
 from serving.document import JSON
 from serving.errors import Problem
 from serving.protocols.v1 import Body
+from serving.service import Service
+from serving.settings import Settings
+from serving.triton import Run, Triton
 from tests import toy_points
+from tests.refusals import refused
+from tests.serving.triton.test_http_client import always, serving
 
 POINTS = [[[0, 0], [1, 0], [0, 1], [1, 1]], [[0, 0], [1, 0], [0, 1], [1, 1], [2, 1]]]
 HEAT = [[1] * 4, [2] * 5]
@@ -48,6 +54,22 @@ def test_a_small_body_takes_little_memory_until_it_is_counted() -> None:
     tracemalloc.stop()
     assert padding.unequal(arrays, card)["coordinates"] == (many + 1, many, 2)
     assert taken < 4 * (many + 1) * many
+
+
+async def test_a_large_sample_is_padded_while_others_are_served(tmp_path: Path, held_up: list[str]) -> None:
+    document = toy_points._card("cloud", 2)
+    points = 40_000  # of two coordinates
+    card = Card.model_validate(document | {"grid": document["grid"] | {"maximum": 2 * points}})
+    sent = {"coordinates": np.zeros((1, points, 2), np.float32), "heat": np.zeros((1, points), np.float32)}
+    async with (
+        serving(always(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")) as (_, client),
+        Triton(client.address, 2**20) as triton,
+    ):
+        service = Service(Settings(repository=tmp_path), triton, "0")
+        service.catalogue._adopt({card.model: {1: card}})
+        with refused("model-not-ready"):
+            await service.predictor.infer(card, sent | {"counts": np.zeros(1, np.float32)}, Run.within(30))
+    assert not held_up
 
 
 def test_numbers_that_are_not_on_points_stay_as_they_are() -> None:

@@ -109,6 +109,22 @@ def test_a_reply_is_the_same_wherever_it_is_cut(cuts: list[int]) -> None:
     asyncio.run(check())
 
 
+async def test_a_large_reply_is_joined_while_others_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    apart, to_thread = list[object](), asyncio.to_thread
+
+    async def watched(function: Callable[..., object], *args: object) -> object:
+        apart.append(function)
+        return await to_thread(function, *args)
+
+    monkeypatch.setattr("serving.http_client._APART_BYTES", 12)
+    monkeypatch.setattr(asyncio, "to_thread", watched)
+    async with serving(always(REPLY)) as (_, client):  # of 13 bytes
+        assert (await client.request("GET", "/", {})).data == b"12345678"
+    async with serving(always(REPLY.replace(b"13", b"12")[:-1])) as (_, client):
+        assert (await client.request("GET", "/", {})).data == b"1234567"
+    assert len(apart) == 1
+
+
 async def test_a_chunked_reply_is_read() -> None:
     chunked = REPLY.partition(b"\r\nContent-Length")[0] + (
         b"\r\nTransfer-Encoding: chunked\r\n\r\n7\r\nwhat:12\r\n6\r\n345678\r\n0\r\n\r\n"
