@@ -14,8 +14,10 @@ import resource
 import socket
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 GLIBC = (2, 35)  # of Debian 12 and Ubuntu 22.04, which Triton's wheel needs
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of mallopt, in glibc's malloc.h
@@ -51,15 +53,22 @@ def files_of_clients() -> float:
     return math.inf if limit == resource.RLIM_INFINITY else limit - OWN_FILES // 2
 
 
-def read_file(path: Path, max_bytes: int) -> bytes:
-    """Return the content of a file that others may replace by anything.
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that others may replace by anything, to be read.
 
-    A ValueError: it is a pipe, a device or a folder, or larger than the limit; an OSError: it cannot be read.
+    A ValueError: it is a pipe, a device or a folder; an OSError: it cannot be read.
     """
     # Without O_NONBLOCK, opening a pipe would wait for its writer, for ever.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise ValueError("expected a regular file")
+        yield file
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Return the content of a file as it is `opened`; a ValueError: it is larger than the limit."""
+    with opened(path) as file:
         content = file.read(max_bytes + 1)
     if len(content) > max_bytes:
         raise ValueError(f"expected at most {max_bytes} bytes but found more")

@@ -16,13 +16,12 @@ from typing import Any
 
 from google.protobuf import json_format, text_format
 from pydantic_core import from_json
-from safetensors import SafetensorError
-from safetensors.numpy import load as load_tensors
 from tritonclient.grpc import model_config_pb2
 
 from schema.card import Card
 from schema.parts import validated
 from serving import system
+from serving.codecs import binary
 from serving.errors import Problem
 from serving.triton import lack, unsuffixed
 
@@ -32,7 +31,7 @@ logger = logging.getLogger(__name__)
 QUEUE_DELAY_MICROSECONDS = 1000  # a tenth of a run
 MAX_BYTES = 16 * 2**20  # of a card or a certificate; ours have some ten kilobytes
 CERTIFICATE = "certificate.json"
-EXAMPLES, MAX_EXAMPLES_BYTES = "examples.safetensors", 256 * 2**20  # ours have a third of a megabyte
+EXAMPLES = "examples.safetensors"
 
 
 class IncompleteConfigError(Exception):
@@ -210,15 +209,14 @@ def example(repository: Path, card: Card, index: int) -> tuple[dict[str, Any], d
     """
     path = repository / card.model / str(card.version) / EXAMPLES
     try:
-        samples = load_tensors(system.read_file(path, MAX_EXAMPLES_BYTES))
-        inputs = {name: samples.pop(name) for name in card.names if name in samples or name not in card.optional}
-    except (OSError, ValueError, SafetensorError, KeyError) as error:
+        with system.opened(path) as file:
+            truth, count = binary.read_sample(file, index)
+        inputs = {name: truth.pop(name) for name in card.names if name in truth or name not in card.optional}
+    except (OSError, ValueError, KeyError, Problem) as error:
         raise Problem("no-example", f'"{card.model}" version {card.version} has no stored examples') from error
-    count = min(len(array) for array in (*inputs.values(), *samples.values()))
     if index >= count:
         raise Problem("invalid-parameter", f"index is {index}; the model has {count} stored examples, counted from 0")
-    found, truth = ({name: array[index] for name, array in each.items()} for each in (inputs, samples))
-    return found, truth, count
+    return inputs, truth, count
 
 
 # One model as the catalogue knows it

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import io
 import math
+import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from tokenize import TokenError
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, BinaryIO, Literal
 
 import numpy as np
 import orjson
@@ -208,6 +209,30 @@ def read_safetensors(body: Buffer, max_bytes: int) -> dict[str, NDArray[Any]]:
     if position != len(data):
         raise Problem("unreadable-body", f"{len(data) - position} bytes follow the last tensor")
     return dict(sorted(tensors.items()))
+
+
+def read_sample(file: BinaryIO, index: int) -> tuple[dict[str, NDArray[Any]], int]:
+    """Return one sample of every tensor of a file, whose first axes count samples, and how many all tensors have.
+
+    The last one stands for an index beyond them. Nothing else of the file is read.
+
+    Raises:
+        Problem: unreadable-body: The header is none.
+        ValueError, KeyError: A tensor has no samples, or is not as the header says.
+    """
+    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
+    entries = _header(file.read(min(length, SAFETENSORS_MAX_HEADER)))
+    count = min(entry.shape[0] if entry.shape else 0 for entry in entries.values())
+    last, size = min(index, count - 1), os.fstat(file.fileno()).st_size
+    found: dict[str, NDArray[Any]] = {}
+    for name, entry in entries.items():
+        dtype, shape, (begin, end) = SAFETENSORS_DTYPES[entry.dtype], entry.shape[1:], entry.data_offsets
+        each = math.prod(shape) * dtype.itemsize
+        if last < 0 or entry.shape[0] * each != end - begin or _LENGTH_BYTES + length + end > size:
+            raise ValueError(f"{name}: expected samples of {each} bytes")
+        file.seek(_LENGTH_BYTES + length + begin + last * each)
+        found[name] = np.frombuffer(file.read(each), dtype).reshape(shape)[()]  # of no axes: a number
+    return found, count
 
 
 def _header(text: bytes) -> dict[str, _Entry]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO, cast
 
 import httpx2
 import numpy as np
@@ -179,3 +181,50 @@ def test_an_example_comes_as_a_file(gateway: Gateway, toy: Toy) -> None:
     url = f"{gateway.url}/v1/models/{toy.name}/example?grid=25"
     found = load(httpx2.get(url, headers={"Accept": binary.SAFETENSORS}).content)
     assert found["coefficient"].shape == (25, 25)
+
+
+def test_one_sample_of_a_file_is_read_and_nothing_else(tmp_path: Path) -> None:
+    fields, labels = np.arange(60, dtype=np.float32).reshape(4, 3, 5), np.arange(4, dtype=np.int32)
+    path = tmp_path / "examples.safetensors"
+    path.write_bytes(save({"u": fields, "label": labels}))
+    with path.open("rb", buffering=0) as file:
+        reader = Counted(file)
+        found, count = binary.read_sample(cast("BinaryIO", reader), 2)
+    assert count == 4
+    np.testing.assert_array_equal(found["u"], fields[2])
+    assert found["label"] == 2
+    assert reader.read_bytes == path.stat().st_size - 3 * (fields[0].nbytes + labels[0].nbytes)
+
+
+class Counted:
+    """A file that counts the bytes that are read."""
+
+    def __init__(self, file: BinaryIO | io.FileIO) -> None:
+        self._file, self.read_bytes = file, 0
+        self.seek, self.fileno = file.seek, file.fileno
+
+    def read(self, count: int) -> bytes:
+        found = self._file.read(count) or b""
+        self.read_bytes += len(found)
+        return found
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"damaged",
+        file({}),
+        file(b"{"),
+        file({"a": entry(0, 8, [])}, bytes(8)),
+        file({"a": entry(0, 8, [0, 2])}, bytes(8)),
+        file({"a": entry(0, 8, [3])}, bytes(8)),
+        file({"a": entry(0, 8, [2], "F3")}, bytes(8)),
+        file({"a": entry(0, 8, [2])}, bytes(7)),
+        file({"a": entry(0, 2**60, [2**58])}, bytes(8)),
+    ],
+)
+def test_a_file_that_holds_no_samples_is_refused(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "examples.safetensors"
+    path.write_bytes(content)
+    with path.open("rb") as found, pytest.raises((Problem, ValueError, KeyError)):
+        binary.read_sample(found, 0)
