@@ -253,8 +253,9 @@ class Gateway(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
         """Shut down on a signal; uvicorn's own handler would raise the signal again before Triton has drained."""
-        if self.finishing is not None and sig == signal.SIGINT:
-            self.loop.call_soon_threadsafe(self.break_off)
+        if self.finishing is not None:
+            if sig == signal.SIGINT:
+                self.loop.call_soon_threadsafe(self.break_off)
             return
         notice, drain = self.settings.notice_seconds, self.settings.drain_seconds
         left = f"connections are accepted for {notice:g} s more, and requests may take {drain:g} s"

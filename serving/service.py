@@ -120,7 +120,9 @@ class Service:
         return readiness.model_copy(update={"reason": reason}) if faults else readiness
 
     def drain(self) -> None:
-        """Make readiness false from now on; requests are still served."""
+        """Make readiness false from now on; requests are still served. A second signal postpones nothing."""
+        if self.catalogue.draining:
+            return
         self.catalogue.draining = True
         seconds = self.settings.notice_seconds + self.settings.drain_seconds / 2  # the rest is for their last frames
         self.predictor.until = asyncio.get_running_loop().time() + seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import shutil
@@ -20,13 +21,25 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from serving.codecs import binary
 from serving.local_triton.server import TritonServer
+from serving.service import Service
 from serving.settings import Settings
+from serving.triton import Triton
 from tests.serving.test_commands import command, status, wait_for
 
 CLIENTS = 4
 DRAIN = 12.0
 BODY = binary.write_npy(np.ones((40, 64, 64), np.float32))
 HEADERS = {"Content-Type": binary.NPY, "Connection": "close"}
+
+
+async def test_a_second_signal_postpones_no_end(tmp_path: Path) -> None:
+    """Of rollouts, nor of inversions."""
+    service, drained = Service(Settings(repository=tmp_path), Triton("127.0.0.1:1", 1), "0"), list[float]()
+    service.on_drain.append(lambda: drained.append(service.predictor.until))
+    for _ in range(2):
+        service.drain()
+        await asyncio.sleep(0.01)
+    assert drained == [service.predictor.until]
 
 
 def test_sigterm_under_load_loses_no_response(
