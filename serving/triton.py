@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import quote
@@ -100,7 +100,7 @@ class Triton:
         self._configurations: dict[tuple[str, int], _Configuration] = {}
         self._calls = set[asyncio.Task[Reply]]()
         self._warned, self._unlisted = False, ""
-        self.loading = frozenset[str]()  # models, by the last index
+        self.loading = self.unloading = frozenset[str]()  # models, by the last index
 
     async def __aenter__(self) -> Self:
         return self
@@ -111,8 +111,8 @@ class Triton:
         await asyncio.gather(*self._calls, return_exceptions=True)
         await self.http.close()
 
-    async def ready_versions(self, states: Sequence[str] = ("READY",)) -> dict[str, set[int]]:
-        """Return the versions that can be run now, or that are in one of these states, of every model with any."""
+    async def ready_versions(self) -> dict[str, set[int]]:
+        """Return the versions that can be run now of every model with any; note which models come and go."""
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 reply = await self.http.request("POST", "/v2/repository/index", self._key)
@@ -123,9 +123,12 @@ class Triton:
             else:
                 self._unlisted = ""
             ready: dict[str, set[int]] = {}
-            self.loading = frozenset(each["name"] for each in index if each.get("state") == "LOADING")
+            self.loading, self.unloading = (
+                frozenset(each["name"] for each in index if each.get("state") == state)
+                for state in ("LOADING", "UNLOADING")
+            )
             for each in index:
-                if each.get("state") in states:
+                if each.get("state") == "READY":
                     ready.setdefault(each["name"], set()).add(int(each["version"]))
         except (InvalidReplyError, ValueError, TypeError, KeyError, AttributeError) as error:
             fault = f"the server at {self.address} is not Triton's HTTP endpoint (port 8000 by default)"
@@ -187,10 +190,16 @@ class Triton:
             self._configurations = {key: each for key, each in self._configurations.items() if key[0] != model}
 
     async def unload(self, model: str, seconds: float = 0.0) -> bool:
-        """Unload a model, and wait so long until it is gone: Triton replies before, and finishes its requests."""
+        """Unload a model, and wait so long until it is gone: Triton replies before, and finishes its requests.
+
+        Another gateway may have it loaded again meanwhile.
+        """
         done = await self._control(model, "unload", {})
         end = time.monotonic() + seconds
-        while time.monotonic() < end and model in await self.ready_versions(("READY", "UNLOADING")):  # noqa: ASYNC110 - Triton's
+        while time.monotonic() < end:
+            await self.ready_versions()
+            if model not in self.unloading:
+                break
             await asyncio.sleep(_UNLOAD_PAUSE)
         return done
 

@@ -332,6 +332,24 @@ async def test_no_probe_waits_for_a_triton_that_is_frozen(monkeypatch: pytest.Mo
             await inference.ready_versions()
 
 
+async def test_a_model_that_another_gateway_loads_again_is_not_waited_for() -> None:
+    """It is while Triton unloads it; then it may be ready again, or not be there."""
+    replies = iter([b"", b'[{"name": "blur", "version": "1", "state": "UNLOADING"}]'])
+
+    async def behave(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await server.receive(reader)
+            reply = next(replies, b'[{"name": "blur", "version": "1", "state": "READY"}]')
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(reply), reply))
+            await writer.drain()
+
+    async with serving(behave) as (server, client), Triton(client.address, MAX_BYTES) as inference:
+        async with asyncio.timeout(30):
+            assert await inference.unload("blur", 60.0)
+        assert server.requests == 3
+        assert await inference.ready_versions() == {"blur": {1}}
+
+
 async def test_grpc_in_place_of_http_is_named(triton: TritonServer, caplog: pytest.LogCaptureFixture) -> None:
     async with Triton(f"127.0.0.1:{triton.settings.triton_grpc_port}", MAX_BYTES) as inference:
         for _ in range(2):
