@@ -172,7 +172,7 @@ class InputReader:
         begin = asyncio.get_running_loop().time() if request.begun is None else request.begun
         card, policy = request.card, request.policy
         if policy is not ANY:
-            policy.check(card, solver=self._classical.solves(card))
+            policy.check(card, solver=self._classical.solves(card), reference=request.reference)
 
         def check() -> Inputs:
             _said_once(policy, exchange)

@@ -217,13 +217,17 @@ class Policy:
             raise Problem("invalid-parameter", f"frames: expected at most {card.frames.maximum} but got {found}")
         return found
 
-    def check(self, card: Card, *, solver: bool) -> None:
-        """Refuse what a model cannot do, before it runs.
+    def check(self, card: Card, *, solver: bool, reference: bool = False) -> None:
+        """Refuse what a model, or the solver as a `reference`, cannot do, before it runs.
 
         That is a tolerance without error bounds and without an exact solver, a treatment of inputs outside without a
         novelty, frames that are not its own, or earlier frames where nothing counts them.
         """
         self.count(card)
+        if reference and (self.outside != "answer" or self.after):
+            name = "after" if self.outside == "answer" else "outside"
+            detail = "a classical solution depends on no training data, and has no error estimate"
+            raise Problem("invalid-parameter", f"{name}: {detail}")
         if card.product is not None and (self.tolerance is not None or self.outside != "answer"):
             name, kind = (
                 ("outside", "invalid-parameter") if self.tolerance is None else ("tolerance", "tolerance-unmet")

@@ -159,7 +159,7 @@ _KINDS = {"outside": "boolean", "failed": "integer", "solved_by": "string"}
 _QUALITY = {
     f"Petrov-{name.replace('_', '-').title()}": {
         "schema": {"type": _KINDS.get(name, "number")},
-        "description": about.description if name in _KINDS else f"The worst of the batch, if known: {about.description}",
+        "description": about.description if name in _KINDS else f"Worst of the batch, if known: {about.description}",
     }
     for name, about in Quality.model_fields.items()
 }
@@ -168,10 +168,14 @@ _TIMING = {
     "description": "Milliseconds of processor time of the `network`, the `solver` or both, for the whole request; the "
     "network's from a local Triton alone.",
 }
-PREDICTION = over_http.described(
-    *(PredictionRequest, PredictionResponse, binary.NPY, binary.SAFETENSORS),
-    parameters=over_http.QUERY,
-    headers=_ORIGIN | _QUALITY | {"Server-Timing": _TIMING},
+_OF_REFERENCES = [each for each in over_http.QUERY if each["name"] not in {"outside", "after"}]
+PREDICTION, REFERENCE = (
+    over_http.described(
+        *(PredictionRequest, PredictionResponse, binary.NPY, binary.SAFETENSORS),
+        parameters=parameters,
+        headers=_ORIGIN | _QUALITY | {"Server-Timing": _TIMING},
+    )
+    for parameters in (over_http.QUERY, _OF_REFERENCES)
 )
 ROLLOUT = over_http.described(
     PredictionRequest,

@@ -46,7 +46,7 @@ from serving.errors import MEDIA_TYPE, PROBLEM, VECTORS, Problem
 from serving.inputs import TEXT_GROWTH, offload
 from serving.protocols import over_http
 from serving.protocols.over_http import DirectRoute, Version
-from serving.protocols.schemas import JVP, MULTIPART, PREDICTION, ROLLOUT, VJP, Example, Liveness, ModelList
+from serving.protocols.schemas import JVP, MULTIPART, PREDICTION, REFERENCE, ROLLOUT, VJP, Example, Liveness, ModelList
 from serving.quality import Quality
 from serving.rollout import Frame, stream
 from serving.service import Service, Serving
@@ -113,7 +113,7 @@ async def rollout(model: str, request: Request, service: Serving, version: Versi
     return StreamingResponse(content_parts, media_type=f"{MULTIPART}; boundary={boundary}", background=ending)
 
 
-@calls.post("/v1/models/{model}/reference", **PREDICTION)
+@calls.post("/v1/models/{model}/reference", **REFERENCE)
 @requires(Scope.INFER)
 async def reference(model: str, request: Request, service: Serving) -> Response:
     """Solve with the classical solver what `predict` predicts; 404 where the model's problem has no solver."""

@@ -340,6 +340,23 @@ def test_a_reference_meets_the_tolerance(http: httpx2.Client, fields: NDArray[An
     assert detail.startswith("sample 0 has an error_bound of ")
 
 
+@pytest.mark.parametrize(
+    ("model", "query", "inputs"),
+    [
+        ("gauge", "outside=refuse", {"coefficient": [[6.0] * 4] * 4}),
+        ("gauge", "outside=solve", {"coefficient": [[6.0] * 4] * 4}),
+        ("growth", "after=2", {"u": [1.0] * 16}),
+    ],
+)
+def test_a_reference_refuses_what_it_would_ignore(
+    http: httpx2.Client, model: str, query: str, inputs: dict[str, Any]
+) -> None:
+    status, kind, detail = problem(http.post(f"/v1/models/{model}/reference?{query}", json={"inputs": inputs}))
+    assert (status, kind) == (422, "invalid-parameter")
+    name, _, _ = query.partition("=")
+    assert detail == f"{name}: a classical solution depends on no training data, and has no error estimate"
+
+
 def test_metrics_count_quality(http: httpx2.Client, fields: NDArray[Any]) -> None:
     def numbers() -> dict[str, float]:
         lines = [line.rpartition(" ") for line in http.get("/metrics").text.splitlines() if 'model="gauge"' in line]
