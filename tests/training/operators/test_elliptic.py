@@ -123,6 +123,17 @@ def test_no_bound_is_below_its_distance(family: str) -> None:
 
 
 @torch.no_grad()
+def test_the_bound_holds_for_what_rounding_leaves_on_the_finest_grid() -> None:
+    """Every iteration rounds the solution once more, most of all relatively where both materials are nearly alike."""
+    refined, example = operator(refined=20).refined(), physics.darcy.example(421, 9)
+    coefficient = torch.from_numpy(np.where(example > example.min(), 1.0, 1 / 1.3)).float()
+    assert refined is not None
+    solution, bound, _ = refined.with_quality(coefficient[None])
+    distance = Discrete.plain(coefficient, np.ones(example.shape)).distance(solution[0])
+    assert 0.3 * bound.item() < distance <= bound.item()
+
+
+@torch.no_grad()
 def test_the_bound_is_close_for_trained_fields() -> None:
     network, coefficient = operator(), two_values()
     for field, solution, *bounds in zip(coefficient, *network.with_quality(coefficient), strict=True):

@@ -39,8 +39,12 @@ TINY = 1e-30  # makes a quotient 0 instead of 0/0 after convergence, for example
 
 SPECTRUM = 2e-5  # by how much, relatively, rounding moves the eigenvalues of the preconditioned matrix
 
-ROUNDING = 1.2e-8
-"""Relative error in the energy norm that single precision leaves: per point along an axis, at contrast 1."""
+ROUNDING = 2e-8
+"""Relative error in the energy norm that single precision leaves: per point along an axis, at contrast 1.
+
+Every update rounds the iterate, which no residual here sees. On 421 x 421 points 1.23e-8 were measured, for two
+materials with a contrast of 1.3.
+"""
 
 PerSample = Float[Tensor, "batch 1 1"]
 
