@@ -39,7 +39,7 @@ from training.problems.problem_file import WEIGHTS, ProblemFile
 from training.problems.sections import DataError, ProblemFileError
 from training.problems.wire_names import wire_name
 
-READ_AS = 7
+READ_AS = 8
 """The version of what readers make of files: raise it where values of the same files become others."""
 LIKE = 1e-3  # the largest part by which the extent of an axis may differ from what its file says
 UNVERSIONED = "unversioned"  # the attribute that has the name without the version of the readers

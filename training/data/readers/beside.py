@@ -18,7 +18,7 @@ from training.data.readers.splits import are_splits, last_name
 from training.data.readers.tensor_files import NUMBERS, of_tensors, tells_apart
 
 LOOKED_AT = 8  # of several files, first, to see whether numbers are the same in all of them
-MOST_LOOKED_AT = 10_000  # of them, where numbers are the same in these
+MOST_LOOKED_AT = 1_000  # of them, where numbers are the same in these
 
 
 @dataclass(frozen=True)
