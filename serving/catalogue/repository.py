@@ -21,8 +21,6 @@ from tritonclient.grpc import model_config_pb2
 from schema.card import Card
 from schema.parts import validated
 from serving import system
-from serving.codecs import binary
-from serving.errors import Problem
 from serving.triton import lack, unsuffixed
 
 Stamp = frozenset[tuple[str, int, int]]
@@ -31,7 +29,6 @@ logger = logging.getLogger(__name__)
 QUEUE_DELAY_MICROSECONDS = 1000  # a tenth of a run
 MAX_BYTES = 16 * 2**20  # of a card or a certificate; ours have some ten kilobytes
 CERTIFICATE = "certificate.json"
-EXAMPLES = "examples.safetensors"
 
 
 class IncompleteConfigError(Exception):
@@ -199,24 +196,6 @@ def _document(path: Path) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise ValueError(f"{path.name}: expected a JSON object but found {type(document).__name__}")  # noqa: TRY004  the content is at fault
     return document
-
-
-def example(repository: Path, card: Card, index: int) -> tuple[dict[str, Any], dict[str, Any], int]:
-    """Return a test sample of a version, its true outputs and the number of samples in `examples.safetensors`.
-
-    The names of the tensors are the wire names of inputs and outputs (`labels` for a model of sequences); the first
-    axis counts the samples.
-    """
-    path = repository / card.model / str(card.version) / EXAMPLES
-    try:
-        with system.opened(path) as file:
-            truth, count = binary.read_sample(file, index)
-        inputs = {name: truth.pop(name) for name in card.names if name in truth or name not in card.optional}
-    except (OSError, ValueError, KeyError, Problem) as error:
-        raise Problem("no-example", f'"{card.model}" version {card.version} has no stored examples') from error
-    if index >= count:
-        raise Problem("invalid-parameter", f"index is {index}; the model has {count} stored examples, counted from 0")
-    return inputs, truth, count
 
 
 # One model as the catalogue knows it

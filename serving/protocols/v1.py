@@ -23,6 +23,7 @@ import logging
 import secrets
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
+from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import numpy as np
@@ -33,9 +34,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.background import BackgroundTask
 
 from schema.card import CELLS, Card
-from serving import cells, timing
+from serving import cells, system, timing
 from serving.auth import OPEN, Scope, requires
-from serving.catalogue import repository
 from serving.catalogue.documents import Model, Readiness
 from serving.codecs import binary, json_arrays
 from serving.codecs.binary import Buffer
@@ -54,6 +54,7 @@ from serving.service import Service, Serving
 logger = logging.getLogger(__name__)
 GRADIENTS = "gradients."
 TRUTH = "outputs."
+EXAMPLES = "examples.safetensors"
 _GROWTH = {binary.NPY: 1.0, binary.SAFETENSORS: 1.0}
 PER_SAMPLE = ("batch", "value")  # axes of a gradient by a parameter
 
@@ -181,7 +182,7 @@ async def example(
         raise Problem("invalid-parameter", detail)
     if index is not None or (not sampled and not service.classical.samples(card)):
         stored = service.settings.repository, card, index or 0
-        inputs, truth, count = await asyncio.to_thread(repository.example, *stored)
+        inputs, truth, count = await asyncio.to_thread(stored_example, *stored)
         headers |= {"Petrov-Examples": str(count)}
     else:
         points = card.grid.declared[0] if grid is None else grid
@@ -197,6 +198,24 @@ async def example(
 
     size = sum(array.nbytes for array in (*inputs.values(), *(truth or {}).values()))
     return Response(await offload(size, write), media_type=media_type, headers=headers)
+
+
+def stored_example(repository: Path, card: Card, index: int) -> tuple[dict[str, Any], dict[str, Any], int]:
+    """Return a test sample of a version, its true outputs and the number of samples in `examples.safetensors`.
+
+    The names of the tensors are the wire names of inputs and outputs (`labels` for a model of sequences); the first
+    axis counts the samples.
+    """
+    path = repository / card.model / str(card.version) / EXAMPLES
+    try:
+        with system.opened(path) as file:
+            truth, count = binary.read_sample(file, index)
+        inputs = {name: truth.pop(name) for name in card.names if name in truth or name not in card.optional}
+    except (OSError, ValueError, KeyError, Problem) as error:
+        raise Problem("no-example", f'"{card.model}" version {card.version} has no stored examples') from error
+    if index >= count:
+        raise Problem("invalid-parameter", f"index is {index}; the model has {count} stored examples, counted from 0")
+    return inputs, truth, count
 
 
 @router.get("/health/live", tags=["Health"])
