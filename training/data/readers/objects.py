@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.tables import refuse_duplicates
+from training.data.readers.texts import opened_text
 
 
 @contextmanager
 def open_json(path: Path) -> Iterator[DataFile]:
     """Open a file of one JSON object, or of a JSON object per line or per element of a list, each of them a sample."""
     with damage_named(path, "JSON"):
-        text = path.read_text(encoding="utf-8")
+        with opened_text(path) as file:
+            text = file.read()
         by_line = path.suffix.lower() == ".jsonl"
         lines = [line for line in text.splitlines() if line.strip()] if by_line else [text]
         every = [json.loads(line, object_pairs_hook=partial(unique, path)) for line in lines]

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.tensor_files import COUNTING
+from training.data.readers.texts import DECIMAL, LONGEST, is_number, opened_text, with_points
 
 Columns = Mapping[str, NDArray[np.float64]]
 
@@ -40,7 +42,7 @@ SECTION = "[data]"  # below which the exports of CFD-Post have names and numbers
 STEPS = frozenset({"t", "time", "step", "timestep", "frame", "increment"})
 SEPARATORS = (",", ";", "\t")
 MISSING = dict.fromkeys(("", "na", "n/a", "#n/a", "null", "none"), "nan")  # of pandas, R and spreadsheets
-DECIMAL = re.compile(r"^([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)$")
+NO_NUMBERS = "a column that does not hold numbers alone"
 SWEPT = re.compile(r"(.*?)\s*@\s*(?:\d+:\s*)?(.+)")  # COMSOL's `T (K) @ 2: q=5, h=1`
 UNITS = re.compile(
     r"(.*?)\s*[(\[]\s*([^()\[\]]*(?:\([^()]*\))?[^()\[\]]*)\s*[)\]]"
@@ -54,7 +56,7 @@ UNITS = re.compile(
 def open_table(path: Path) -> Iterator[DataFile]:
     """Open a table with names in its first line, or in its last comment as exports of COMSOL and OpenFOAM have them."""
     with damage_named(path, "a table of numbers"):
-        with path.open(encoding="utf-8-sig", errors="replace") as file:
+        with opened_text(path) as file:
             comments = [line[1:].strip() for line in takewhile(lambda line: line.startswith("%"), file)]
         made = comsol(path, comments) if comments else table(path)
     yield made
@@ -62,14 +64,16 @@ def open_table(path: Path) -> Iterator[DataFile]:
 
 def table(path: Path) -> DataFile:
     """Describe a table; its columns of text are left out."""
-    names, *cells = lines_of(path) or [[]]
+    mark, (names, *cells) = lines_of(path)
     if not cells or any(map(is_number, names)):
         raise ReadError(f"{path}: expected a line of names, and lines of numbers below it")
     bad = next((number for number, line in enumerate(cells) if len(line) != len(names)), None)
     if bad is not None:
+        twice = mark == "," and len(cells[bad]) == 2 * len(names)
+        said = "; where commas are decimal ones, separate the columns by semicolons or tabs" if twice else ""
         raise ReadError(
             f"{path}: expected {len(names)} columns ({', '.join(names)[:80]}) in every line but found "
-            f"{len(cells[bad])} in line {bad + 1} of the numbers: {cells[bad][:4]}"
+            f"{len(cells[bad])} in line {bad + 1} of the numbers: {cells[bad][:4]}{said}"
         )
     names = [name or f"column {number}" for number, name in enumerate(names, start=1)]
     refuse_duplicates(path, names)
@@ -81,7 +85,7 @@ def table(path: Path) -> DataFile:
         for name, values in filled.items()
         if all(map(is_number, values)) and any(map(is_number, columns[name]))
     }
-    left_out = {name: "a column that does not hold numbers alone" for name in columns if name not in found}
+    left_out = {name: no_numbers(values) for name, values in columns.items() if name not in found}
     texts = {name: np.array(columns[name]) for name in left_out}
     for name in [name for name, values in found.items() if name.startswith("column ") and counts_lines(values)]:
         del found[name]  # as pandas writes its index
@@ -115,21 +119,35 @@ def of_columns(
     return DataFile(path, format_, arrays, left_out=left_out, parts=parts, texts=texts)
 
 
-def lines_of(path: Path) -> list[list[str]]:
-    """Return the cells of the names and of the lines below, whatever separates them; decimal commas as points."""
-    lines = with_names(path.read_text(encoding="utf-8-sig").splitlines())
-    if not lines:
-        return []
+def no_numbers(cells: Iterable[str]) -> str:
+    """Say why a column is left out that does not hold numbers alone."""
+    comma = next((cell for cell in cells if "," in cell and is_number(cell.replace(",", ""))), "")
+    said = f": the comma of {comma} may be a decimal one: write points, or semicolons between columns" if comma else ""
+    return NO_NUMBERS + said
+
+
+def lines_of(path: Path) -> tuple[str, list[list[str]]]:
+    """Return what separates the cells of a table, and these: of the names, and of the lines below."""
+    with opened_text(path) as file:
+        lines = with_names(file.read().splitlines())
+    return divided(lines, path.suffix.lower()) if lines else ("", [[]])
+
+
+def divided(lines: Sequence[str], suffix: str = "") -> tuple[str, list[list[str]]]:
+    """Return what separates the cells of some lines, spaces if nothing else, and these, decimal commas as points."""
     mark = max(SEPARATORS, key=lines[0].count)
-    if mark not in lines[0] and path.suffix.lower() != ".csv":
+    if mark not in lines[0] and suffix != ".csv":
         names, *cells = (line.split() for line in lines)
-        return [[COLUMN.sub("", name) for name in names], *cells]
+        return " ", with_points([[COLUMN.sub("", name) for name in names], *cells])
     cells = [[cell.strip() for cell in line] for line in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
-    return [[DECIMAL.sub(r"\1.\2", cell) for cell in line] for line in cells] if mark == ";" else cells
+    return mark, cells if mark == "," else with_points(cells, certain=mark == ";")  # quotes may hold two numbers
 
 
 def with_names(text: Sequence[str]) -> list[str]:
-    """Return the line of names and those below it: the last comment, or what follows the head of a section of data."""
+    """Return the line of names and those below it: the last comment, or what follows the head of a section of data.
+
+    A comment is no line of names where the line below it has no number in it, and so is one itself.
+    """
     lines = [line for line in text if line.strip()]
     heads = [number for number, line in enumerate(lines) if line.strip().startswith("[") and line.strip().endswith("]")]
     below = next((number for number in heads if lines[number].strip().lower() == SECTION), None)
@@ -137,25 +155,30 @@ def with_names(text: Sequence[str]) -> list[str]:
         end = next((number for number in heads if number > below), None)
         return lines[below + 1 : end]
     comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
-    return [line for line in (*comments[-1:], *lines[len(comments) :]) if line.strip()]
+    below_them = lines[len(comments) :]
+    if below_them and not holds_values(divided(below_them[:1])[1][0]):
+        return below_them
+    return [line for line in (*comments[-1:], *below_them) if line.strip()]
+
+
+def holds_values(cells: Sequence[str]) -> bool:
+    """Return whether some cells of a line are numbers, or all stand for missing ones."""
+    return any(map(is_number, cells)) or all(cell.lower() in MISSING for cell in cells)
 
 
 def kind_of_table(path: Path) -> str:
     """Return the format of a text file: `comsol`, or `csv` where a line of names is above one of as many numbers."""
     try:
-        with path.open(encoding="utf-8-sig") as file:
-            lines = [line for line in islice(file, 100) if line.strip()]
-    except UnicodeDecodeError:
-        lines = []
-    if not lines:
+        with opened_text(path, whole=False) as file:
+            lines = [line for line in islice(iter(partial(file.readline, LONGEST), ""), 100) if line.strip()]
+        if lines and lines[0].startswith("%"):
+            return "comsol"
+        lines = with_names(lines)
+        names, *numbers = divided(lines[:2], path.suffix.lower())[1] if lines else [[]]
+    except (ValueError, csv.Error):  # what is no text, or has longer cells than any number
         return ""
-    if lines[0].startswith("%"):
-        return "comsol"
-    lines = with_names(lines)
-    mark = r"\t" if lines and "\t" in lines[0] else r"[\s,;]+"  # names may have spaces in them
-    names, *numbers = (re.split(mark, line.strip()) for line in lines[:2]) if lines else ([],)
     fits = bool(numbers) and len(names) == len(numbers[0]) and not is_number(names[0])
-    return "csv" if fits and all(map(is_number, numbers[0])) else ""
+    return "csv" if fits and all(is_number(DECIMAL.sub(r"\1.\2", cell)) for cell in numbers[0]) else ""
 
 
 def refuse_duplicates(path: Path, names: Iterable[str], what: str = "columns") -> None:
@@ -288,15 +311,6 @@ def units_behind(name: str) -> tuple[str, str]:
     return (label, units) if name[len(label) : len(label) + 1] in {" ", "["} else (name, "")
 
 
-def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def whole(values: NDArray[np.float64]) -> NDArray[Any]:
     """Return whole numbers as such, as numbers of samples are."""
     return values.astype(np.int64) if (values == np.round(values)).all() and np.abs(values).max() < 2**53 else values
@@ -315,7 +329,8 @@ def comsol(path: Path, comments: list[str]) -> DataFile:
     text = path.suffix.lower() != ".csv" and "," not in comments[-1]
     names = re.split(r"\s{2,}", comments[-1]) if text else next(csv.reader([comments[-1]], skipinitialspace=True))
     names = with_values(names)
-    values = np.loadtxt(path, delimiter=None if text else ",", comments="%", ndmin=2)
+    with opened_text(path) as file:
+        values = np.loadtxt(file, delimiter=None if text else ",", comments="%", ndmin=2)
     dimensions = int(said.get("Dimension", "0").strip('"'))
     if dimensions not in {2, 3} or values.shape[1] != len(names) or len(names) <= dimensions:
         raise ReadError(
