@@ -5,7 +5,7 @@ Points at one place, as the nodes of discontinuous elements, of which every cell
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -82,18 +82,25 @@ def steady(found: LazyArray, path: Path, sentence: str) -> LazyArray:
     What is read later is checked then; the sentence about one that changes has gaps for its sample and frame.
     """
 
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        values = found.rows(start, stop)
-        differs = np.asarray(values != values[:, :1]).reshape(*values.shape[:2], -1)
-        changed: NDArray[np.bool_] = np.asarray(differs.any(axis=2))
+    def still(start: int, values: NDArray[Any]) -> NDArray[Any]:
+        changed: NDArray[np.bool_] = np.asarray((values != values[:, :1]).any(axis=tuple(range(2, values.ndim))))
         if changed.any():
             sample = int(np.asarray(changed.any(axis=1)).argmax())
             said = sentence.format(start + sample, int(changed[sample].argmax()))
             raise DataError(f"{path}: {found.name!r}: {said}")
-        return values[:, 0]
+        return np.array(values[:, 0])  # without the other frames in memory
 
     names = found.dimensions and found.dimensions[1:]
+    rows = partial(_by_block, found, still)
     return replace(found, shape=(found.shape[0], *found.shape[2:]), rows=rows, dimensions=names)
+
+
+def _by_block(
+    larger: LazyArray, through: Callable[[int, NDArray[Any]], NDArray[Any]], start: int, stop: int
+) -> NDArray[Any]:
+    """Return what a function of samples makes of a larger array: all of these may not fit into memory."""
+    found = [through(first, values) for first, values in larger.blocks(start=start, stop=stop)]
+    return np.concatenate(found) if found else through(start, larger.read(start, start))
 
 
 def in_series(found: LazyArray) -> bool:
@@ -130,12 +137,13 @@ def with_mask(problem: ProblemFile, file: DataFile, source: DataFile) -> DataFil
     others = range(1 + timed, len(marked.shape) - len(problem.axes)) if not last else (len(marked.shape) - 1,)
     sides = tuple(side for axis, side in enumerate(marked.shape[1:], start=1) if axis not in others)
 
-    def rows(start: int, stop: int) -> NDArray[np.bool_]:
-        known = np.asarray(~np.isnan(marked.rows(start, stop)).any(axis=tuple(others)))
+    def inside(_start: int, values: NDArray[Any]) -> NDArray[np.bool_]:
+        known = np.asarray(~np.isnan(values).any(axis=tuple(others)))
         return np.asarray(known[:, frames].all(axis=1)) if frames else known
 
     if frames:
         sides = sides[1:]
+    rows = partial(_by_block, marked, inside)
     made = LazyArray(problem[INSIDE].array, (marked.samples, *sides), np.dtype(np.bool_), rows)
     if timed and not frames:
         made = steady(made, file.path, f"{DOMAIN_CHANGES}, which is where {section.nan!r} is not NaN")

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 from typer.testing import CliRunner
 
@@ -15,8 +16,11 @@ from tests.toy_masks import Arrays, samples, trajectories
 from training.commands import app
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
+from training.data.readers import DataFile, LazyArray
+from training.data.readers.data_file import BLOCK
+from training.problems.completed import steady, with_mask
 from training.problems.problem_file import ProblemFile, read_problem_file
-from training.problems.sections import DataError, unconfirmed
+from training.problems.sections import INSIDE, DataError, unconfirmed
 
 
 @pytest.fixture
@@ -39,6 +43,25 @@ def holes(**changes: object) -> ProblemFile:
 def prepared(problem: ProblemFile, folder: Path, arrays: Arrays) -> SampleFile:
     np.savez(folder / "holes.npz", **arrays)
     return SampleFile(prepare(problem, folder, folder / "data"), problem)
+
+
+def test_frames_that_repeat_and_mark_the_outside_are_read_a_block_at_a_time() -> None:
+    sizes = []
+
+    def rows(start: int, stop: int) -> NDArray[np.float64]:
+        sizes.append(stop - start)
+        return np.broadcast_to(0.0, (stop - start, *one.shape[1:]))
+
+    one = LazyArray("u", (200, 100, 64, 64), np.dtype(np.float64), rows, dimensions=("time", "row", "column"))
+    file = DataFile(Path("a.npz"), "npz", {"u": one})
+    problem = holes(inputs={"initial": {"key": "u"}}, outputs={"u": {}}, time={"step": 1.0}, mask={"nan": "u"})
+    marked = with_mask(problem, file, file).array(problem[INSIDE].array)
+    for made in (steady(one, file.path, "{} {}"), marked):
+        sizes.clear()
+        assert made.read(3, 43).shape == (40, 64, 64)
+        assert sum(sizes) == 40
+        assert max(sizes) * one.sample_bytes <= BLOCK
+        assert made.read(3, 3).shape == (0, 64, 64)
 
 
 @pytest.mark.parametrize("mask", [{"key": "inside"}, {"nan": "u"}])

@@ -6,17 +6,13 @@ from training.data.readers.data_file import (
     DataFile,
     LazyArray,
     ReadError,
-    arranged,
-    as_column,
     as_components,
-    in_order,
     is_complex,
-    last_axis_at,
     natural,
-    of_points_in_cells,
     real_part,
 )
 from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
+from training.data.readers.layout import arranged, as_column, in_order, last_axis_at, of_points_in_cells
 from training.data.readers.sample_names import doubt_of_rows, naming, unlike_names
 from training.data.readers.splits import (
     SPACE,

@@ -23,11 +23,21 @@ from numpy.typing import NDArray
 from scipy import io
 from scipy.io.matlab import MatReadError
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, without_records
+from training.data.readers.data_file import (
+    BLOCK,
+    DataFile,
+    LazyArray,
+    ReadError,
+    Slices,
+    damage_named,
+    last_part,
+    without_records,
+)
 from training.data.readers.hdf5 import datasets, opened, text
 from training.data.readers.matlab import complex_variables
 
 PICKLED = "it holds Python objects, which are never unpickled: save them as arrays of numbers, "
+READERS = 8  # of one compressed array at a time that go on where they were
 FEW = 4  # the most objects that are saved as an array each
 NAME = "array"
 """What the one array of a `.npy` file is called."""
@@ -133,32 +143,40 @@ def map_array(path: Path, found: Header, start: int) -> NDArray[Any]:
 
 @dataclass
 class Stream:
-    """Decompress an array of an archive in order; reading backwards begins anew."""
+    """Decompress an array of an archive in order, from where one of several readers has stopped, or else anew.
+
+    Several tensors may be of one array, and a mask is read beside each field: they are at different samples in turn.
+    """
 
     path: Path
     name: str
     found: Header
-    file: BufferedIOBase | None = field(default=None, init=False)
-    position: int = field(default=0, init=False)
+    files: list[tuple[int, BufferedIOBase]] = field(default_factory=list, init=False)
+    """What decompresses, by the sample that it is at, the one that was read last at the end."""
+    held: tuple[int, int, NDArray[Any]] | None = field(default=None, init=False)
+    """What was read last, if it is not large."""
 
     def read(self, start: int, stop: int) -> NDArray[Any]:
         """Read the samples `start` to `stop`."""
-        file = self.at(start)
-        self.position = stop
+        if self.held is not None and self.held[:2] == (start, stop):
+            return self.held[2]
+        at, file = max((each for each in self.files if each[0] <= start), key=lambda each: each[0], default=(0, None))
+        if file is None:
+            member = zipfile.ZipFile(self.path).open(self.name)  # noqa: SIM115 -- open until another one is needed more
+            file = cast("BufferedIOBase", member)
+            file.read(self.found.size)
+        else:
+            self.files.remove((at, file))
+        for _ in range(start - at):
+            file.read(self.sample_bytes)
         data = file.read((stop - start) * self.sample_bytes)
         if len(data) < (stop - start) * self.sample_bytes:
             raise ReadError(f"{self.path}: {self.name} ends before its sample {stop - 1}")
-        return np.frombuffer(data, self.found.dtype).reshape(stop - start, *self.found.shape[1:])
-
-    def at(self, start: int) -> BufferedIOBase:
-        """Return the decompressing file at the first byte of sample `start`."""
-        if self.file is None or start < self.position:
-            member = zipfile.ZipFile(self.path).open(self.name)  # noqa: SIM115 -- open until the array is forgotten
-            self.file, self.position = cast("BufferedIOBase", member), 0
-            self.file.read(self.found.size)
-        for _ in range(start - self.position):
-            self.file.read(self.sample_bytes)
-        return self.file
+        if stop < self.found.shape[0]:
+            self.files = [*self.files, (stop, file)][-READERS:]
+        values = np.frombuffer(data, self.found.dtype).reshape(stop - start, *self.found.shape[1:])
+        self.held = (start, stop, values) if len(data) <= BLOCK else None
+        return values
 
     @property
     def sample_bytes(self) -> int:
@@ -297,10 +315,7 @@ def contents(path: Path) -> list[tuple[str, tuple[int, ...], str]]:
 
 def reversed_axes(dataset: h5py.Dataset, name: str) -> LazyArray:
     """Describe a variable of version 7.3: MATLAB's first axis, which counts samples, is the last in the file."""
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.asarray(dataset[..., start:stop]).T
-
+    rows = Slices(lambda *part: last_part(dataset, *part).T, lambda *part: np.asarray(dataset[slice(*part)]).T)
     return LazyArray(name, dataset.shape[::-1], dataset.dtype, rows)
 
 

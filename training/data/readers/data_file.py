@@ -1,9 +1,8 @@
 """A data file: its arrays, described at once and read a few samples at a time, and brought into one layout.
 
 A reader is a function of a path that returns a context with a `DataFile`; `training.data.readers.formats` chooses it.
-The layout has samples on the first axis, and frames on the second. Files count samples on the first axis of their
-arrays, on the last one, or hold one sample each. Arrays whose axes have names are in that layout already. Of records,
-which have several fields, each field is an array.
+The layout has samples on the first axis, and frames on the second; `layout` brings other arrays into it. Arrays whose
+axes have names are in that layout already. Of records, which have several fields, each field is an array.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,8 @@ from training.data.readers.guards import is_mistake
 from training.messages import UserError
 
 Rows = Callable[[int, int], NDArray[Any]]
+BLOCK = 1 << 25
+"""Bytes that are read at once, where several samples fit."""
 
 
 class ReadError(UserError):
@@ -34,6 +35,27 @@ class ReadError(UserError):
 def part(values: Any, start: int, stop: int) -> Any:
     """Return the samples `start` to `stop` of what can be sliced; a number without axes is itself in every part."""
     return values[start:stop] if values.shape else values[()]
+
+
+def last_part(values: Any, start: int, stop: int) -> Any:
+    """Return the same of what has samples on its last axis."""
+    return values[..., start:stop] if values.shape else values[()]
+
+
+@dataclass(frozen=True)
+class Slices:
+    """Read parts of an array `(start, stop)` along its first axis, or by `last` along its last one."""
+
+    first: Rows
+    last: Rows
+
+    def __call__(self, start: int, stop: int) -> Any:  # a number of an array without axes
+        return self.first(start, stop)
+
+
+def each_way(rows: Rows, through: Callable[[Rows], Rows]) -> Rows:
+    """Return what reads an array through another function, along its last axis, too, where that can be read."""
+    return Slices(through(rows.first), through(rows.last)) if isinstance(rows, Slices) else through(rows)
 
 
 @dataclass(frozen=True)
@@ -68,7 +90,8 @@ class LazyArray:
     @classmethod
     def of(cls, name: str, values: Any, **said: Any) -> LazyArray:
         """Describe an array, in memory or in a file, that can be sliced; `said` are further attributes."""
-        return cls(name, values.shape, np.dtype(values.dtype), partial(part, values), **said)
+        rows = Slices(partial(part, values), partial(last_part, values))
+        return cls(name, values.shape, np.dtype(values.dtype), rows, **said)
 
     @property
     def described(self) -> str:
@@ -89,11 +112,11 @@ class LazyArray:
         """Read samples `start` to `stop` into memory."""
         return np.asarray(self.rows(start, self.samples if stop is None else min(stop, self.samples)))
 
-    def blocks(self, size: int = 1 << 25) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Read all samples in order, about `size` bytes at a time, each block with the index of its first sample."""
-        step = max(1, size // max(1, self.sample_bytes))
-        for start in range(0, self.samples, step):
-            yield start, self.read(start, start + step)
+    def blocks(self, size: int = BLOCK, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, NDArray[Any]]]:
+        """Read samples in order, about `size` bytes at a time, each block with the index of its first sample."""
+        step, end = max(1, size // max(1, self.sample_bytes)), self.samples if stop is None else stop
+        for first in range(start, end, step):
+            yield first, self.read(first, min(first + step, end))
 
 
 @dataclass(frozen=True)
@@ -224,56 +247,6 @@ def natural(name: str | Path) -> tuple[Any, ...]:
 
 
 PAIRS = {("real", "imag"), ("r", "i")}  # the names of the parts of complex numbers in HDF5
-LEADING = {"time": 0, "component": 1}  # the order of named axes behind the samples'; the grid's follow
-
-
-def arranged(file: DataFile, sample: str) -> tuple[DataFile, ...]:
-    """Return a file with samples on the first axis of its arrays: itself, or a file for each of its samples.
-
-    Raises:
-        ReadError: `sample` is `group`, and the file has no groups of samples.
-    """
-    if sample == "group" and not file.samples.startswith("one group"):
-        raise ReadError(f"{file.path}: expected a group per sample, with data sets of the same names in each")
-    if file.pieces:
-        return file.pieces
-    if sample == "last":
-        arrays, parts = (
-            {name: samples_last(one) if one.dimensions is None else one for name, one in each.items()}
-            for each in (file.arrays, file.parts)
-        )
-        return (replace(file, arrays=arrays, parts=parts),)
-    if sample == "file" and not file.samples:
-        return (replace(file, arrays={name: as_sample(one) for name, one in file.arrays.items()}),)
-    return (file,)
-
-
-def samples_last(one: LazyArray) -> LazyArray:
-    """Return an array whose last axis counts samples with that axis first. It is read as a whole."""
-    whole = cache(one.read)
-    turn = cache(lambda: np.moveaxis(whole(), -1, 0))
-    shape = (*one.shape[-1:], *one.shape[:-1])
-    return replace(one, shape=shape, rows=lambda start, stop: turn()[start:stop])
-
-
-def as_sample(one: LazyArray) -> LazyArray:
-    """Return an array of one sample, which may be a number, with an axis of samples.
-
-    Of axes with names, time and components come first.
-    """
-    names = None if one.dimensions is None else (one.first, *one.dimensions)
-    order = sorted(range(len(one.shape)), key=lambda axis: LEADING.get(names[axis], 2) if names else 0)
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.asarray(one.rows(0, one.samples)).transpose(order)[np.newaxis][start:stop]
-
-    shape = (1, *(one.shape[axis] for axis in order))
-    return replace(one, shape=shape, rows=rows, dimensions=names and tuple(names[axis] for axis in order))
-
-
-def as_column(one: LazyArray) -> LazyArray:
-    """Return a row `[1, sample]` of numbers as `[sample]`."""
-    return replace(one, shape=one.shape[1:], rows=lambda start, stop: one.read()[0, start:stop])
 
 
 def is_complex(one: LazyArray) -> bool:
@@ -296,7 +269,11 @@ def _stacked(one: LazyArray, axis: int, start: int, stop: int) -> NDArray[Any]:
 def real_part(one: LazyArray) -> LazyArray:
     """Return the real part of an array of complex numbers."""
     kind = one.dtype[0] if one.dtype.names else np.zeros((), one.dtype).real.dtype
-    return replace(one, dtype=kind, rows=lambda start, stop: parts(one.rows(start, stop))[0])
+    return replace(one, dtype=kind, rows=each_way(one.rows, partial(partial, _real)))
+
+
+def _real(rows: Rows, start: int, stop: int) -> Any:
+    return parts(rows(start, stop))[0]
 
 
 def parts(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -304,48 +281,6 @@ def parts(values: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     if names := values.dtype.names:
         return values[names[0]], values[names[1]]
     return values.real, values.imag
-
-
-def last_axis_at(one: LazyArray, position: int, dimensions: tuple[str, ...] | None = None) -> LazyArray:
-    """Return an array with its last axis, of frames or components, at a position, and the names of its new axes."""
-    shape = [*one.shape[:-1]]
-    shape.insert(position, one.shape[-1])
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.moveaxis(one.rows(start, stop), -1, position)
-
-    return replace(one, shape=tuple(shape), rows=rows, dimensions=dimensions)
-
-
-def of_points_in_cells(one: LazyArray, in_cells: NDArray[np.bool_] | None, axis: int = 1) -> LazyArray:
-    """Return an array without the points of a mesh that are in no cell, where an axis of it has all of them.
-
-    It is from another file than the mesh; see `DataFile.in_cells`.
-    """
-    if in_cells is None or one.shape[axis : axis + 1] != in_cells.shape:
-        return one
-    kept = np.flatnonzero(in_cells)
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.take(one.rows(start, stop), kept, axis)
-
-    return replace(one, shape=(*one.shape[:axis], len(kept), *one.shape[axis + 1 :]), rows=rows)
-
-
-def in_order(one: LazyArray, axes: Sequence[str]) -> LazyArray:
-    """Return an array whose axes have the names of a grid's, in another order, with its axes in theirs."""
-    names = [*(one.dimensions or ())]
-    own = [name for name in names if name not in LEADING]
-    if own == [*axes] or sorted(own) != sorted(axes):
-        return one
-    turned = iter(axes)
-    places = [0, *(1 + names.index(name if name in LEADING else next(turned)) for name in names)]
-
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        return np.asarray(one.rows(start, stop)).transpose(places)
-
-    shape = tuple(one.shape[place] for place in places)
-    return replace(one, shape=shape, rows=rows, dimensions=tuple(names[place - 1] for place in places[1:]))
 
 
 def without_records(arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
@@ -359,9 +294,11 @@ def without_records(arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
         for key, (kind, *_) in fields.items():
             base, sides = kind.subdtype or (kind, ())
             label = f"{name}.{key}"
-            found[label] = LazyArray(label, (*one.shape, *sides), base, partial(_field, one, key), shared=one.shared)
+            of_one = partial(partial, _field, key)
+            rows = of_one(one.rows) if sides else each_way(one.rows, of_one)
+            found[label] = LazyArray(label, (*one.shape, *sides), base, rows, shared=one.shared)
     return found if len(found) == len(arrays) else without_records(found)
 
 
-def _field(one: LazyArray, key: str, start: int, stop: int) -> NDArray[Any]:
-    return np.asarray(one.rows(start, stop))[key]
+def _field(key: str, rows: Rows, start: int, stop: int) -> NDArray[Any]:
+    return np.asarray(rows(start, stop))[key]

@@ -26,7 +26,16 @@ from zipfile import BadZipFile
 import h5py
 
 from training.data.readers import dedalus, exodus, hdf5, published
-from training.data.readers.data_file import MESHES, DataFile, LazyArray, ReadError, damage_named, natural
+from training.data.readers.data_file import (
+    MESHES,
+    DataFile,
+    LazyArray,
+    ReadError,
+    Rows,
+    damage_named,
+    each_way,
+    natural,
+)
 from training.data.readers.splits import with_splits_joined
 from training.data.readers.tables import kind_of_table
 from training.data.readers.unwritten import missing_filters
@@ -151,30 +160,33 @@ def with_damage_named(file: DataFile) -> DataFile:
     """
 
     def named(arrays: Mapping[str, LazyArray]) -> dict[str, LazyArray]:
-        return {name: replace(one, rows=partial(rows_or_damage, file.path, one)) for name, one in arrays.items()}
+        return {
+            name: replace(one, rows=each_way(one.rows, partial(partial, rows_or_damage, file.path, one.name)))
+            for name, one in arrays.items()
+        }
 
     pieces = tuple(with_damage_named(piece) for piece in file.pieces)
     return replace(file, arrays=named(file.arrays), parts=named(file.parts), pieces=pieces)
 
 
-def rows_or_damage(path: Path, one: LazyArray, start: int, stop: int) -> Any:
-    """Read the samples `start` to `stop` of an array.
+def rows_or_damage(path: Path, name: str, read: Rows, start: int, stop: int) -> Any:
+    """Read the samples `start` to `stop` of the array of a name.
 
     Raises:
         ReadError: They cannot be decoded.
     """
     try:
-        return one.rows(start, stop)
+        return read(start, stop)
     except ReadError:
         raise
     except (OSError, EOFError, ValueError, RuntimeError, BadZipFile, zlib.error, lzma.LZMAError) as error:
         if path.is_file() and h5py.is_hdf5(path) and (filters := missing_filters(path)):
             raise ReadError(
-                f"{path}: {one.name!r} cannot be read: HDF5 does not have the filter {' and '.join(filters)} here: "
+                f"{path}: {name!r} cannot be read: HDF5 does not have the filter {' and '.join(filters)} here: "
                 f"where it has, write the file without, h5repack -f NONE {path.name} new{path.suffix}"
             ) from error
         raise ReadError(
-            f"{path}: {one.name!r} cannot be read from sample {start} to {max(start, stop - 1)} ({error}): copy the "
+            f"{path}: {name!r} cannot be read from sample {start} to {max(start, stop - 1)} ({error}): copy the "
             "file again; if it is packed in a way that is not known here, write it without, as h5repack does"
         ) from error
 

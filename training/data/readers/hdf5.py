@@ -11,6 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from training.data.readers.data_file import (
     DataFile,
     LazyArray,
     ReadError,
+    Rows,
     damage_named,
+    each_way,
     natural,
     without_records,
 )
@@ -296,13 +299,13 @@ def unpacked(one: LazyArray, attributes: Mapping[str, Any]) -> LazyArray:
         return one
     kind = one.dtype if one.dtype.kind == "f" and not scaling else np.dtype(np.float64)
 
-    def rows(start: int, stop: int) -> NDArray[Any]:
-        stored = np.asarray(one.rows(start, stop)).astype(stored_as, copy=False)
+    def values_of(read: Rows, start: int, stop: int) -> NDArray[Any]:
+        stored = np.asarray(read(start, stop)).astype(stored_as, copy=False)
         values = stored.astype(kind) * scaling.get("scale_factor", 1) + scaling.get("add_offset", 0)
         missing = np.isin(stored, absent) | (values < low) | (values > high)
         return np.where(missing, kind.type(np.nan), values.astype(kind))
 
-    return replace(one, dtype=kind, rows=rows)
+    return replace(one, dtype=kind, rows=each_way(one.rows, partial(partial, values_of)))
 
 
 def packing(attributes: Mapping[str, Any]) -> tuple[dict[str, float], str]:

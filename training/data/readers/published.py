@@ -16,8 +16,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import DataFile, LazyArray, ReadError, last_axis_at, natural, part
+from training.data.readers.data_file import DataFile, LazyArray, ReadError, natural, part
 from training.data.readers.hdf5 import array, datasets, opened, sample_groups, stacked, text
+from training.data.readers.layout import last_axis_at
 
 INCOMPRESSIBLE = ("force", "particles", "velocity")  # [sample, (time), *grid, component], PDEBench's, too
 

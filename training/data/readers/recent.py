@@ -17,7 +17,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from training.data.readers.data_file import MESHES, DataFile, ReadError
+from training.data.readers.data_file import MESHES, DataFile, LazyArray, ReadError, Slices
 
 Arrays = Mapping[str, NDArray[Any]]
 Stamp = tuple[tuple[Path, int, int], ...]
@@ -161,24 +161,31 @@ class Held:
 
     def later(self, file: DataFile, stamp: Stamp, *place: int) -> DataFile:
         """Return a file, or a piece of it at a place, with arrays that are read from what is open then."""
+
+        def again(one: LazyArray, *where: Any) -> LazyArray:
+            first, last = (partial(self.rows, stamp, place, *where, along_last=along) for along in (False, True))
+            return replace(one, rows=Slices(first, last) if isinstance(one.rows, Slices) else first)
+
         arrays, parts = (
-            {
-                name: replace(one, rows=partial(self.rows, stamp, place, kind, name))
-                for name, one in getattr(file, kind).items()
-            }
-            for kind in ("arrays", "parts")
+            {name: again(one, kind, name) for name, one in getattr(file, kind).items()} for kind in ("arrays", "parts")
         )
         pieces = tuple(self.later(each, stamp, *place, index) for index, each in enumerate(file.pieces))
         return replace(file, arrays=arrays, parts=parts, pieces=pieces)
 
-    def rows(self, stamp: Stamp, place: tuple[int, ...], kind: str, name: str, start: int, stop: int) -> Any:
-        """Return samples of an array of a file, which has the same stamp still, or the number that it is."""
+    def rows(
+        self, stamp: Stamp, place: tuple[int, ...], kind: str, name: str, start: int, stop: int, *, along_last: bool
+    ) -> Any:
+        """Return samples of an array of a file, which has the same stamp still, or the number that it is.
+
+        They are those along its last axis where `along_last` says so, and it can be read so.
+        """
         [(path, *_)] = stamp
         expect_unchanged(path, stamp)
         file = self.get(path)
         for index in place:
             file = file.pieces[index]
-        return getattr(file, kind)[name].rows(start, stop)
+        rows = getattr(file, kind)[name].rows
+        return (rows.last if along_last else rows)(start, stop)
 
     def close(self) -> None:
         """Close all files."""

@@ -15,15 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from training.data.readers.beside import DataSet, is_table, others_of, tables_in, with_tables, without_tables
-from training.data.readers.data_file import (
-    MESHES,
-    DataFile,
-    LazyArray,
-    ReadError,
-    arranged,
-    natural,
-    of_points_in_cells,
-)
+from training.data.readers.data_file import MESHES, DataFile, LazyArray, ReadError, natural
 from training.data.readers.formats import (
     LISTS,
     SUFFIXES,
@@ -36,6 +28,7 @@ from training.data.readers.formats import (
     named_in,
     open_file,
 )
+from training.data.readers.layout import arranged, of_points_in_cells
 from training.data.readers.recent import open_several
 from training.data.readers.sample_names import with_doubts
 from training.data.readers.splits import (

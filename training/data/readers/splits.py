@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import TIMES
-from training.data.readers.data_file import DataFile, LazyArray, samples_last
+from training.data.readers.data_file import DataFile, LazyArray
+from training.data.readers.layout import samples_last
 
 VALIDATION, TEST = 1, 2
 SPLITS = {"train": 0, "training": 0, "test": TEST, "testing": TEST}
@@ -169,7 +170,7 @@ def axis_of_splits(each: Sequence[LazyArray]) -> int | None:
 
 
 def along_first(one: LazyArray, axis: int | None) -> LazyArray:
-    """Return an array with an axis first, as which it is read as a whole where it is the last one."""
+    """Return an array with an axis first, which is that or the last one."""
     return one if not axis else samples_last(one)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import codecs
 import re
 from functools import partial
+from io import TextIOWrapper
 from pathlib import Path
-from typing import TextIO
 
 MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 """Encodings by the first bytes of a file, as Windows writes them."""
@@ -20,7 +20,7 @@ DECIMAL = re.compile(r"^([+-]?\d+),(\d+(?:[eE][+-]?\d+)?)$")
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")  # as English programs group digits: it may be a decimal comma, too
 
 
-def opened_text(path: Path, *, whole: bool = True) -> TextIO:
+def opened_text(path: Path, *, whole: bool = True) -> TextIOWrapper:
     """Open a text file in its encoding, by all of it or, where it may be no text, by its beginning.
 
     Raises:
