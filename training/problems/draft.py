@@ -30,6 +30,7 @@ from training.data.readers import (
     real_part,
 )
 from training.problems.ambiguity import (
+    COMPONENTS,
     STEPS,
     frames_of,
     lines_of_grids,
@@ -44,6 +45,7 @@ from training.problems.draft_file import Draft, DraftError, shown
 from training.problems.draft_grid import fields_of, on_grid
 from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
 from training.problems.draft_stacked import (
+    COUNTED,
     channels,
     lone_array,
     refuse_numbered,
@@ -133,13 +135,27 @@ def draft(
 
 
 def doubt_of_groups(file: DataFile) -> dict[str, str]:
-    """Say, by the line of the guess, that groups may be frames, and rows of a table zones, where their names say so."""
+    """Say, by the line of the guess, that groups may be frames, and rows of a table zones, where their names say so.
+
+    Few groups may be values of a parameter, with many samples in each.
+    """
     if file.samples == "the column id":
         return {"files": f"samples are counted by {file.samples}, or are these the zones of one sample?"}
     kind, _, groups = file.samples.partition(", ")
-    if kind != "one group per sample" or STEPS.isdisjoint(re.split(r"[^a-z]+", groups.lower())):
+    words = {*re.findall(r"[a-z]+", groups.lower())}
+    if kind != "one group per sample":
         return {}
-    return {"files": f"samples are counted by groups, {groups}, or are these the frames of one trajectory?"}
+    if words & STEPS:
+        return {"files": f"samples are counted by groups, {groups}, or are these the frames of one trajectory?"}
+    fields = [one.shape for one in file.arrays.values() if len(one.shape) > 2 and one.shape[-1] > COMPONENTS]
+    inner = min((shape[1] for shape in fields), default=0)
+    if file.pieces or words & COUNTED or re.match(r"0*[01] ", groups) or not fields or fields[0][0] >= inner:
+        return {}
+    doubt = (
+        f"or does each of these {fields[0][0]} hold {inner} samples? Then save those of all groups as one array "
+        "[sample, …], and what the groups differ in as an array [sample]"
+    )
+    return {"files": f"samples are counted by groups, {groups}, {doubt}"}
 
 
 def say_parameters_of_names(made: Draft, file: DataFile, files: Sequence[Path]) -> None:

@@ -22,6 +22,7 @@ from training.problems.wire_names import wire_name
 
 NUMBERED = re.compile(r"(.*?)(\d+)((?:\.\D+)?)")  # `step_0001`, and `sample_1.u` of records
 COUNTED = STEPS | {"sample", "samples", "case", "run", "sim", "simulation", "trajectory", "realization"}
+"""Words of names that a number follows, which counts them."""
 SENSORS = 128
 """The most numbers of a sample that are one parameter with components."""
 

@@ -340,6 +340,19 @@ def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> No
         np.testing.assert_allclose(found[tensor], values, rtol=1e-3, err_msg=tensor)
 
 
+@pytest.mark.parametrize(
+    ("name", "asked"), [("nu_{}.5", True), ("{}.5", True), ("Re_{}00", True), ("run_{}", False), ("{}", False)]
+)
+def test_few_groups_may_hold_many_samples_each(name: str, asked: bool, tmp_path: Path) -> None:
+    fields = np.random.default_rng(0).random((3, 30, 16))
+    with h5py.File(tmp_path / "set.h5", "w") as file:
+        for number, field in enumerate(fields):
+            file[f"{name.format(number + 1)}/k"], file[f"{name.format(number + 1)}/u"] = field, 2 * field
+    text = described(tmp_path / "set.h5")
+    assert ("or does each of these 3 hold 30 samples?" in text) == asked
+    assert ("samples" in unconfirmed(text).values()) == asked
+
+
 def described(folder: Path) -> str:
     return CliRunner().invoke(app, ["describe", str(folder)], catch_exceptions=False).stdout
 
