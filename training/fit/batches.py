@@ -40,6 +40,7 @@ from training.recipe import Recipe, RecipeError
 
 BATCH = {False: FIELDS, True: 8}  # fields, and trajectories, of a batch that is only measured
 MEASURED_POINTS = 2**20  # points of a cloud, over all samples of a batch, while a network is measured
+MEASURED_BYTES = 9 * 2**24  # of all samples of a batch, and of all frames, while a network is measured
 STATISTICS_SAMPLES = 512  # samples for means and deviations, fewer where they are large
 
 
@@ -186,8 +187,11 @@ class Batches(Workload[Recipe]):
 
     @property
     def at_once(self) -> int:
-        """How many samples a network sees at one time while it is measured: few where they have many points."""
-        return max(1, min(FIELDS, MEASURED_POINTS // self.samples.sides[0])) if self.file.scattered else FIELDS
+        """How many samples a network sees at one time while it is measured: few where they are large."""
+        if self.drawn is not None:
+            return FIELDS
+        points = MEASURED_POINTS // self.samples.sides[0] if self.file.scattered else FIELDS
+        return max(1, min(FIELDS, points, MEASURED_BYTES // self.samples.sample_bytes))
 
     def batches(self, split: str, frames: int | None = None) -> SplitBatches:
         """Return the samples of a split in batches, each read from the disk when it is needed."""

@@ -43,6 +43,7 @@ TRAJECTORY_WARMUP = 0.15
 UNROLL = (1, 1, 2)  # steps of training rollouts, each for an equal share of the training
 LONGER = 1.2  # of a preset's time for trajectories
 BAND_FIELDS, BAND_TOLERANCE = 256, 1e-5
+BAND_BYTES = 2**28  # of the fields that are looked at together: their transforms take several times as much memory
 """Fields of each quantity that are looked at, and what waves beyond the band may hold of a field's deviation."""
 BAND_FRAMES = 8  # about how many frames of what changes in time are looked at
 OVERSAMPLING = 4
@@ -316,13 +317,15 @@ def scales(samples: SampleFile, tensors: Sequence[Quantity | Parameter]) -> tupl
 
 def working_grid(samples: SampleFile) -> tuple[int, ...]:
     """Return points per axis that resolve periodic fields and products of them, at most those of the data."""
-    problem, rows = samples.problem, spread(samples.split("train"), BAND_FIELDS)
-    chosen = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+    problem, train = samples.problem, samples.split("train")
     numbers = []
     for one in (*problem.outputs, *(one for one in problem.inputs if one.name not in problem.states)):
         values = samples.file[one.name]
-        every = (values[chosen, *frames] for frames in looked_at(problem, one, values.shape))
-        numbers += [band(found.reshape(-1, *samples.sides)) for found in every]
+        for frames in looked_at(problem, one, values.shape):
+            size = values[train.start : train.start + 1, *frames].nbytes
+            rows = spread(train, min(BAND_FIELDS, max(1, BAND_BYTES // size)))
+            chosen = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+            numbers.append(band(values[chosen, *frames].reshape(-1, *samples.sides)))
     most = np.max(numbers, axis=0)
     return tuple(min(side, OVERSAMPLING * int(number)) for side, number in zip(samples.sides, most, strict=True))
 

@@ -294,8 +294,8 @@ def test_an_interrupted_run_keeps_the_epochs_that_it_began_with(samples: SampleF
     assert own("quick", []).resumed(run).fit.epochs < 99999
 
 
-def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> None:
-    """A sparse file of 2 TB, of which one training batch and one validation batch are read."""
+def sparse(folder: Path, count: int, side: int) -> OperatorWorkload:
+    """Return a training on a sparse file of ones on a plane."""
     chosen = ProblemFile.model_validate(
         {
             "name": "large",
@@ -305,11 +305,11 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
             "axes": {"row": {}, "column": {}},
         }
     )
-    with h5py.File(tmp_path / "large.h5", "w") as file:
+    with h5py.File(folder / "large.h5", "w") as file:
         for name in ("k", "u"):
-            file.create_dataset(name, (1 << 20, 512, 512), np.float32, chunks=(1, 512, 512), fillvalue=1.0)
+            file.create_dataset(name, (count, side, side), np.float32, chunks=(1, side, side), fillvalue=1.0)
             file[name].attrs.update(minimum=1.0, maximum=1.0)
-    found = SampleFile(tmp_path / "large.h5", chosen)
+    found = SampleFile(folder / "large.h5", chosen)
     made = Recipe(
         model="large",
         preset="tiny",
@@ -318,11 +318,22 @@ def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> N
         operator=network(found, PRESETS["tiny"]),
         fit=Fit(epochs=1, batch=4, learning_rate=2e-3, keep="best"),
     )
-    work = OperatorWorkload(made, tmp_path)
-    task = Task(build(made.operator), work)
+    return OperatorWorkload(made, folder)
+
+
+def test_samples_larger_than_memory_are_read_batch_by_batch(tmp_path: Path) -> None:
+    """Of a sparse file of 2 TB one training batch and one validation batch are read."""
+    work = sparse(tmp_path, 1 << 20, 512)
+    task = Task(build(work.recipe.operator), work)
     for loader, size in ((task.train_dataloader(), 4), (task.val_dataloader(), 16)):
         batch = next(iter(loader))
         assert batch.inputs[0].shape == batch.outputs[0].shape == (size, 512, 512)
+
+
+@pytest.mark.parametrize(("side", "count"), [(1024, 16), (3072, 2), (10_000, 1)])
+def test_few_large_samples_are_measured_at_one_time(side: int, count: int, tmp_path: Path) -> None:
+    work = sparse(tmp_path, 100, side)
+    assert work.at_once == work.batches("validation").starts.step == count
 
 
 # Workers are forked; JAX, which other tests use in this process, warns of that, and workers do not use it.

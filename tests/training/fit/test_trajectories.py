@@ -290,6 +290,20 @@ def test_the_grid_resolves_waves_that_are_gone_in_the_last_frame(faded: Any, tmp
     assert working_grid(opened(tmp_path / "waves.toml")) == (48,)
 
 
+def test_of_large_fields_the_grid_resolves_the_waves_of_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = 2 * np.pi * np.arange(256) / 256
+    sample, frame = np.ogrid[:SAMPLES, :FRAMES]
+    u = (sample + frame)[..., None] + np.sin(np.where(sample == 5, 12, 5)[..., None] * x)
+    text = WAVES.replace("[inputs.depth]\npositive = true\n[parameters.drag]\n", "").replace('conserved = ["u"]\n', "")
+    (tmp_path / "waves.toml").write_text(text)
+    np.savez(tmp_path / "waves.npz", u=u)
+    samples = opened(tmp_path / "waves.toml")
+    assert working_grid(samples) == (48,)
+    for fields, expected in ((0.5, 20), (2, 20), (10, 48)):
+        monkeypatch.setattr(presets, "BAND_BYTES", int(fields * 256 * 4))
+        assert working_grid(samples) == (expected,)
+
+
 def test_every_whole_training_damps_waves_and_a_turn_of_a_race_none(samples: SampleFile, tmp_path: Path) -> None:
     work = workload(samples)
 
