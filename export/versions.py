@@ -214,7 +214,7 @@ def warnings(measured: CheckpointCard, signature: Signature) -> list[str]:
     by_frame = any("error_estimate" in row for row in measured.rollout)
     trained = signature.vocabulary is None and measured.training.get("epochs") != 0
     if trained and not by_frame and "error_estimate" not in signature.quality:
-        fitted = "" if measured.calibration is not None else f"{FEWEST_FITTED} training samples and "
+        fitted = "" if measured.calibration is not None else f"{2 * FEWEST_FITTED} training samples and "
         found.append(
             f"There is no error_estimate: it takes at least {fitted}{fewest()} validation samples on each grid, and "
             "this model was calibrated with fewer or not at all."

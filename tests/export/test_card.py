@@ -43,7 +43,7 @@ def rows(*errors: float) -> list[dict[str, Any]]:
             ["The error_estimate held for 61% of the test trajectories in frame 7 on 64 x 64 points."],
         ),
         (("novelty",), TRAINED | {"errors": rows(0.1)}, [f"{FEW} 9 validation"]),
-        ((), {"training": {"epochs": 3}, "errors": rows(0.1, 0.44)}, [LARGE, f"{FEW} 16 training samples and 9"]),
+        ((), {"training": {"epochs": 3}, "errors": rows(0.1, 0.44)}, [LARGE, f"{FEW} 32 training samples and 9"]),
         ((), {"training": {"epochs": 0}, "errors": rows(1e-5)}, []),
         ((), TRAINED | {"rollout": [{"frame": 1, "error_estimate": 0.1}]}, []),
         (

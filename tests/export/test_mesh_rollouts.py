@@ -18,7 +18,7 @@ from schema.problem import GridLimits
 from tests.export.test_forced_rollouts import check_products, opened
 from training.calibration import CalibratedOperator, Measured
 from training.calibration.fitting import calibrated
-from training.calibration.statistics import CalibrationSamples
+from training.calibration.samples import CalibrationSamples
 from training.operators.points import PointsConfig, PointsOperator
 from training.operators.points_trajectory import PointsTrajectoryConfig, PointsTrajectoryOperator
 from training.problems.problem_file import ProblemFile

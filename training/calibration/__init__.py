@@ -14,7 +14,8 @@ from training.calibration.fitting import (
     calibrated,
     calibration_samples,
 )
-from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, Novelty, joined
+from training.calibration.samples import CalibrationSamples, Measured, joined
+from training.calibration.statistics import InputStatistics, Novelty
 
 __all__ = [
     "FEWEST_FITTED",

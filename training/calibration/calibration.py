@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from training.calibration.error_estimate import ErrorEstimate, coverage, guarantee
-from training.calibration.statistics import OUTSIDE, CalibrationSamples, InputStatistics, Measured, Novelty
+from training.calibration.samples import CalibrationSamples, Measured
+from training.calibration.statistics import OUTSIDE, InputStatistics, Novelty
 from training.files import CALIBRATION, replacing
 from training.messages import UserError, typed
 from training.operators.operator import Operator
@@ -250,7 +251,8 @@ def account(calibration: Calibration, operator: Operator, samples: CalibrationSa
 
 def row(calibration: Calibration, operator: Operator, samples: Measured) -> dict[str, Any]:
     """Return the figures of test samples of one kind on one grid."""
-    quality = dict(zip(calibration.names, calibration(*operator.canonical(*samples.inputs)), strict=True))
+    found = samples.of(lambda inputs: calibration(*operator.canonical(*inputs)))
+    quality: dict[str, Tensor] = dict(zip(calibration.names, found, strict=True))
     figures: dict[str, Any] = {
         "grid": sides_of(samples.inputs, len(calibration.layout.periodic)),
         **samples.kind,

@@ -5,7 +5,7 @@ The samples are those of a workload, or new ones: some are fitted, others calibr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
@@ -19,7 +19,8 @@ from schema.parts import Axis, Parameter, Quantity
 from schema.problem import Description
 from training.calibration.calibration import ERROR_ESTIMATE, Calibration, Channel, Interval, Layout, varies
 from training.calibration.error_estimate import ErrorEstimate, StatisticsAndErrors, bounds
-from training.calibration.statistics import CalibrationSamples, InputStatistics, Measured, Novelty, fewest, joined
+from training.calibration.samples import CalibrationSamples, Inputs, Measured, Stored, joined
+from training.calibration.statistics import InputStatistics, Novelty, fewest
 from training.data.dataset import Rows, spread
 from training.losses import Batch
 from training.messages import counted
@@ -49,6 +50,7 @@ def calibrate(
     statistics = InputStatistics([channel.logarithm for channel in channels], periodic)
     for_units = max(fitted, key=lambda one: one.points(axes))
     statistics.fit(for_units.inputs)
+    seen = _Seen(statistics)
     measured = {one.points(axes): one for one in calibration if one.errors is not None}
     scalars = [one for one in calibration if one.scalars is not None and len(one) >= fewest()]
     enough = all(len(one) >= fewest() for one in measured.values())
@@ -57,15 +59,14 @@ def calibrate(
     # A few inputs tell nothing unusual: then they are compared with those of both groups.
     telling = all(Novelty.tells(sum(map(len, group))) for group in groups)
     rows, *others = (
-        torch.cat([statistics(one.inputs) for one in each])
-        for each in (fitted, *(groups if telling else [calibration]))
+        torch.cat([seen(one)[0] for one in each]) for each in (fitted, *(groups if telling else [calibration]))
     )
-    separate = _noise_bounds(fitted, groups, statistics) if enough else {}
+    separate = _noise_bounds(fitted, groups, seen, axes) if enough else {}
     layout = Layout(
         channels=channels,
         periodic=periodic,
         statistics=rows.shape[1],
-        roughness=statistics.roughness(for_units.inputs).shape[1],
+        roughness=seen(for_units)[1].shape[1],
         fitted=len(rows),
         inputs=len(others[0]),
         errors=min(map(len, measured.values())) if measured and enough else 0,
@@ -80,16 +81,33 @@ def calibrate(
     found.statistics = statistics
     found.novelty.fit(rows, *others)
     if found.estimate is not None:
-        found.estimate.fit(_sized(fitted, statistics), layout.grids)
+        found.estimate.fit(_sized(fitted, seen, axes), layout.grids)
         if separate:
             found.estimate.bounds.copy_(torch.stack([separate[points] for points in layout.grids], dim=1))
-        fewest_of = [found.estimate.calibrate(_sized(group, statistics), index) for index, group in enumerate(groups)]
+        sized = (_sized(group, seen, axes) for group in groups)
+        fewest_of = [found.estimate.calibrate(each, index) for index, each in enumerate(sized)]
         found.layout = layout.model_copy(update={"errors_of_a_case": min(fewest_of)})
     for number, interval in enumerate(found.intervals):
-        parts = ({1: _errors_of(each, number, statistics)} for each in (fitted, scalars))
+        parts = ({1: _errors_of(each, number, seen)} for each in (fitted, scalars))
         cast("ErrorEstimate", interval).fit(next(parts), (1,))
         cast("ErrorEstimate", interval).calibrate(next(parts))
     return found
+
+
+class _Seen:
+    """Statistics and roughness of samples, which are computed once: large ones are read for it."""
+
+    def __init__(self, statistics: InputStatistics) -> None:
+        self.statistics = statistics
+        self.known: dict[int, tuple[Measured, Tensor, Tensor]] = {}
+
+    def __call__(self, one: Measured) -> tuple[Tensor, Tensor]:
+        if id(one) not in self.known:
+            self.known[id(one)] = (
+                one,
+                *one.of(lambda inputs: (self.statistics(inputs), self.statistics.roughness(inputs))),
+            )
+        return self.known[id(one)][1:]
 
 
 def _intervals(problem: Description, deviations: Mapping[str, Tensor]) -> tuple[Interval, ...]:
@@ -104,11 +122,10 @@ def _intervals(problem: Description, deviations: Mapping[str, Tensor]) -> tuple[
     )
 
 
-def _errors_of(samples: Sequence[Measured], number: int, statistics: InputStatistics) -> StatisticsAndErrors:
+def _errors_of(samples: Sequence[Measured], number: int, seen: _Seen) -> StatisticsAndErrors:
     """Return statistics and errors of a number, in deviations, of the samples whose errors are known."""
-    known = [(one.inputs, one.scalars[:, number]) for one in samples if one.scalars is not None]
-    rows = [torch.cat([statistics(inputs), statistics.roughness(inputs)], dim=1) for inputs, _ in known]
-    return torch.cat(rows), torch.cat([errors for _, errors in known])
+    known = [(torch.cat(seen(one), dim=1), one.scalars[:, number]) for one in samples if one.scalars is not None]
+    return torch.cat([rows for rows, _ in known]), torch.cat([errors for _, errors in known])
 
 
 def _defaults(problem: Description, arguments: Sequence[Tensor]) -> tuple[tuple[int, float], ...]:
@@ -127,28 +144,34 @@ def _apart(
     measured: Sequence[Measured], defaults: tuple[tuple[int, float], ...], axes: int
 ) -> tuple[tuple[int, ...], tuple[tuple[int, float], ...]]:
     """Return what tells two groups of samples apart, with enough of both on every grid: fields, and defaults."""
+    fields = [index for index, tensor in enumerate(measured[0].inputs) if tensor.ndim > axes] if measured else []
+    if not measured or not (fields or defaults):
+        return (), ()
 
-    def both(*what: Any) -> bool:  # enough of both groups for a quantile each
-        masks = ((len(one), varies(one.inputs, *what)) for one in measured)
-        varied = ((count, 0 if mask is None else int(mask.sum())) for count, mask in masks)
+    def flags(inputs: Inputs) -> Tensor:  # whether each field varies, and each number is another than its default
+        found = [varies(inputs, (index,)) for index in fields] + [varies(inputs, (), (one,)) for one in defaults]
+        return torch.cat([each for each in found if each is not None], dim=1)
+
+    every = [one.of(flags) for one in measured]
+
+    def both(columns: list[int]) -> bool:  # enough of both groups for a quantile each
+        varied = ((len(each), int(each[:, columns].any(dim=1).sum())) for each in every)
         return all(min(some, count - some) >= fewest() for count, some in varied)
 
-    if not measured:
+    found = [column for column in range(len(fields) + len(defaults)) if both([column])]
+    if not both(found):
         return (), ()
-    fields = [index for index, tensor in enumerate(measured[0].inputs) if tensor.ndim > axes]
-    found = tuple(index for index in fields if both((index,)))
-    numbers = tuple(one for one in defaults if both((), (one,)))
-    return (found, numbers) if both(found, numbers) else ((), ())
+    numbers = tuple(defaults[column - len(fields)] for column in found if column >= len(fields))
+    return tuple(fields[column] for column in found if column < len(fields)), numbers
 
 
 def _groups(
     calibration: Sequence[Measured], apart: tuple[int, ...], defaults: tuple[tuple[int, float], ...]
 ) -> list[list[Measured]]:
     """Return calibration samples in groups: those of requests that leave something out, then the others."""
-    masks = [varies(one.inputs, apart, defaults) for one in calibration]
-    pairs = [(one, mask[:, 0]) for one, mask in zip(calibration, masks, strict=True) if mask is not None]
-    if not pairs:
+    if not apart and not defaults:
         return [list(calibration)]
+    pairs = [(one, one.of(partial(varies, positions=apart, defaults=defaults))[:, 0]) for one in calibration]
     return [[one.select(~mask) for one, mask in pairs], [one.select(mask) for one, mask in pairs]]
 
 
@@ -158,39 +181,32 @@ def _noise_levels(samples: Sequence[Measured]) -> tuple[float, ...]:
 
 
 def _noise_bounds(
-    fitted: Sequence[Measured], groups: Sequence[Sequence[Measured]], statistics: InputStatistics
+    fitted: Sequence[Measured], groups: Sequence[Sequence[Measured]], seen: _Seen, axes: int
 ) -> dict[int, Tensor]:
     """Return the roughness that separates the levels of noise, by the number of points of each grid.
 
     There are none without several levels, or where the calibration samples of a level are too few for a quantile.
     """
-    axes, levels = statistics.axes, _noise_levels(fitted)
+    levels = _noise_levels(fitted)
     found: dict[int, Tensor] = {}
     for one in fitted if len(levels) > 1 else ():
         if one.noise is None or any((one.noise == level).sum() < FEWEST_FITTED for level in levels):
             return {}
-        roughness = statistics.roughness(one.inputs).mean(dim=1)
+        roughness = seen(one)[1].mean(dim=1)
         found[one.points(axes)] = bounds({level: roughness[one.noise == level] for level in levels})
     for one in (one for group in groups for one in group if found and one.errors is not None):
         separate = found.get(one.points(axes))
         if separate is None:
             return {}
-        level = (statistics.roughness(one.inputs).mean(dim=1, keepdim=True) > separate).sum(dim=1)
+        level = (seen(one)[1].mean(dim=1, keepdim=True) > separate).sum(dim=1)
         if torch.bincount(level, minlength=len(levels)).min() < fewest():
             return {}
     return found
 
 
-def _sized(samples: Sequence[Measured], statistics: InputStatistics) -> dict[int, StatisticsAndErrors]:
+def _sized(samples: Sequence[Measured], seen: _Seen, axes: int) -> dict[int, StatisticsAndErrors]:
     """Return statistics and errors of the samples whose errors are known, by the number of points of their grid."""
-    return {
-        one.points(statistics.axes): (
-            torch.cat([statistics(one.inputs), statistics.roughness(one.inputs)], dim=1),
-            one.errors,
-        )
-        for one in samples
-        if one.errors is not None
-    }
+    return {one.points(axes): (torch.cat(seen(one), dim=1), one.errors) for one in samples if one.errors is not None}
 
 
 def _channels(problem: Description, fitted: Sequence[Measured]) -> tuple[Channel, ...]:
@@ -215,12 +231,12 @@ def _channels(problem: Description, fitted: Sequence[Measured]) -> tuple[Channel
 MOST_FITTED = 512  # samples that are fitted, and as many further inputs: enough for means and covariances
 
 
-BYTES = 2**28  # of all inputs of one grid in memory
+BYTES = 2**28  # of samples of one grid in memory; those of more are read a few at a time
 MANY = 30  # trajectories: states of fewer are too alike to tell which is one of a hundred
 
 
 def affordable(count: int, sample_bytes: int) -> int:
-    """Return how many of `count` samples are read at most."""
+    """Return how many of `count` samples are in memory at most."""
     return min(count, max(1, BYTES // sample_bytes))
 
 
@@ -245,15 +261,39 @@ def calibration_samples(work: Any, network: Any) -> CalibrationSamples:
         parts = [train[::2], held, train[1::2]] if len(train) >= 2 * MANY else [train, held]
         first, *others = (states(work, rows) for rows in parts)
         return CalibrationSamples([first], others, [states(work, tested)])
-    size, points = work.samples.sample_bytes, {"grid": list(work.samples.sides)} if work.file.scattered else {}
-    rows = spread(splits["train"], affordable(2 * MOST_FITTED, size))
-    validation, test = (
-        with_errors(work, network, work.batch(spread(splits[name], affordable(len(splits[name]), size))), points)
-        for name in ("validation", "test")
+    points = {"grid": list(work.samples.sides)} if work.file.scattered else {}
+    rows = np.asarray(spread(splits["train"], 2 * MOST_FITTED))
+    validation, test, first = (
+        of_rows(work, each, partial(with_errors, work, network, kind=points))
+        for each in (splits["validation"], splits["test"], rows[::2])
     )
-    first = with_errors(work, network, work.batch(rows[::2]), points)
-    inputs = Measured(work.batch(rows[1::2]).inputs)
+    inputs = of_rows(work, rows[1::2], lambda batch: Measured(batch.inputs))
     return CalibrationSamples([first], [validation, inputs], [test], work.deviations)
+
+
+def of_rows(work: Any, rows: Rows, measured: Callable[[Batch], Measured]) -> Measured:
+    """Return samples by their numbers, with what is measured of them: in memory if all of them fit there."""
+    fitting = affordable(len(rows), work.samples.sample_bytes)
+    if fitting == len(rows):
+        return measured(work.batch(rows))
+    parts: list[Measured] = []
+    step = work.at_once
+    for start in range(0, len(rows), step):
+        one = measured(work.batch(rows[start : start + step]))
+        parts.append(replace(one, inputs=()))  # which are read again
+    errors, scalars = (
+        torch.cat([each for each in some if each is not None]) if some[0] is not None else None
+        for some in ([one.errors for one in parts], [one.scalars for one in parts])
+    )
+    return Stored(
+        work.batch(rows[:fitting]).inputs,
+        errors,
+        parts[0].kind,
+        scalars=scalars,
+        rows=rows,
+        read=lambda some: work.batch(some).inputs,
+        at_once=step,
+    )
 
 
 @torch.inference_mode()
@@ -293,20 +333,26 @@ def states(work: Any, rows: Rows) -> Measured:
     """Draw what steps of some trajectories start from, at any of their frames, with what the steps see."""
     frames, length = work.samples.frames or 1, work.history + any(one.per_frame for one in work.file.tensors)
     starts = frames - length + 1
-    most = affordable(MOST_FITTED, work.samples.sample_bytes * work.history // frames)
-    pairs = len(rows) * starts
-    drawn = np.random.default_rng(work.recipe.seed).choice(pairs, min(pairs, most), replace=False)
-    windows = work.samples.windows(rows[drawn // starts], drawn % starts, length)
+    size, pairs = work.samples.sample_bytes * work.history // frames, len(rows) * starts
+    drawn = np.random.default_rng(work.recipe.seed).choice(pairs, min(pairs, MOST_FITTED), replace=False)
     kind = {"grid": list(work.samples.sides)} if work.file.scattered else {}
-    return Measured(work.as_batch(windows).inputs, kind=kind)
+
+    def read(some: Rows) -> Inputs:
+        windows = work.samples.windows(rows[some // starts], some % starts, length)
+        found: Inputs = work.as_batch(windows).inputs
+        return found
+
+    fitting = affordable(len(drawn), size)
+    if fitting == len(drawn):
+        return Measured(read(drawn), kind=kind)
+    return Stored(read(drawn[:fitting]), kind=kind, rows=drawn, read=read, at_once=affordable(fitting, 8 * size))
 
 
 @torch.inference_mode()
 def calibrated(problem: Description, operator: Operator, samples: CalibrationSamples) -> Calibration | None:
     """Calibrate an operator; None where there are too few samples."""
     fitted, calibration = (
-        [replace(one, inputs=operator.canonical(*one.inputs)) for one in each]
-        for each in (samples.fitted, samples.calibration)
+        [one.mapped(operator.canonical) for one in each] for each in (samples.fitted, samples.calibration)
     )
     described = on_grid(problem) if operator.scattered else problem
     return calibrate(described, fitted, calibration, samples.deviations)

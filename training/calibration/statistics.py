@@ -16,17 +16,13 @@ The novelty of an input is the conformal p-value of its statistics among those o
 with :math:`d` the Mahalanobis distance of the statistics' normal scores to those of fitted inputs, and :math:`d_i` that
 of calibration input :math:`i`. An input of the same distribution has :math:`p < 0.01` with a probability of about 1 %.
 Where an input tells two groups of samples apart, each is compared with its own, if both are large enough for that.
-
-Samples that calibrate come with the errors of a network on them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -248,59 +244,6 @@ class NormalScores(nn.Module):
         scores = self.first + self.bends[0] * first + (self.bends[1:] * rest).sum(1)
         excess = (scores.abs() - LINEAR).clamp_min(0)
         return scores.clamp_min(-LINEAR).clamp_max(LINEAR) + scores.sign() * torch.log1p(excess) - self.mean
-
-
-# Samples
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Samples on one grid, with the errors of the network's predictions."""
-
-    inputs: Sequence[Tensor]  # the operator's arguments, `[sample, (component,) *grid]` or `[sample]` each
-    errors: Tensor | None = None  # relative L2 errors of fields `[sample]`; none where only the inputs are known
-    # What tells the samples from others on the same grid, such as their noise, for the card.
-    kind: Mapping[str, Any] = field(default_factory=dict)
-    noise: Tensor | None = None  # the level of noise of each `[sample]`, where they have several
-    scalars: Tensor | None = None  # sizes of the errors of all numbers, in deviations of each: `[sample, number]`
-
-    def __len__(self) -> int:
-        return len(self.inputs[0])
-
-    def points(self, axes: int) -> int:
-        return self.inputs[0].shape[-axes:].numel() if self.inputs[0].ndim > axes else 1
-
-    def first(self, count: int) -> Measured:
-        """Return copies of the first samples."""
-        return self.select(torch.arange(min(count, len(self))))
-
-    def select(self, mask: Tensor) -> Measured:
-        """Return the samples of a mask, or of some numbers."""
-        parts = (None if each is None else each[mask] for each in (self.errors, self.noise, self.scalars))
-        errors, noise, scalars = parts
-        return Measured([tensor[mask] for tensor in self.inputs], errors, self.kind, noise, scalars)
-
-
-@dataclass(frozen=True)
-class CalibrationSamples:
-    """Samples with the errors of a network's predictions, one element per grid; read once, as they take memory."""
-
-    fitted: Iterable[Measured]  # they give the units of the statistics and the expected size of the error
-    calibration: Iterable[Measured]  # they serve nothing else; some may be without errors
-    test: Iterable[Measured]  # they check the result
-    # The deviations of outputs that are numbers over the training samples, by name: the units of their errors.
-    deviations: Mapping[str, Tensor] = field(default_factory=dict)
-
-
-def joined(*parts: Measured) -> Measured:
-    """Return samples of several kinds on one grid, all with errors, as one set."""
-    errors = [part.errors for part in parts if part.errors is not None]
-    noise = [part.noise for part in parts if part.noise is not None]
-    return Measured(
-        [torch.cat(tensors) for tensors in zip(*(part.inputs for part in parts), strict=True)],
-        torch.cat(errors),
-        noise=torch.cat(noise) if len(noise) == len(parts) else None,
-    )
 
 
 # How unusual an input is

@@ -220,7 +220,8 @@ def source_of(folder: Path) -> Path | None:
 def trust(calibration: Mapping[str, Any] | None) -> str:
     """Say how well the model's own error estimates hold on test samples; of rollouts those of the first frame."""
     if calibration is None or "coverage" not in calibration:
-        return "There are too few validation samples for error estimates in the responses."
+        few = "training" if calibration is None else "validation"
+        return f"There are too few {few} samples for error estimates in the responses."
     frame = f" of every frame, that of frame {calibration['frame']:g}" if "frame" in calibration else ""
     return (
         f"Responses estimate their error{frame}: on the test samples by {percent(calibration['mean_estimate'])} on "

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from training import calibration, checkpoint
 from training.calibration import calibration_samples, fitting
-from training.calibration.statistics import Measured
+from training.calibration.samples import Measured, Stored
 from training.commands import app
 from training.data import dataset as sample_files
 from training.data.dataset import SampleFile
@@ -362,6 +362,20 @@ def test_states_of_many_trajectories_say_how_unusual_others_are(
     assert trajectories(found.fitted) == [{0, 2, 4, 6, 8}]
     assert trajectories(found.calibration) == [{10}, {1, 3, 5, 7, 9}]
     assert trajectories(found.test) == [{11}]
+
+
+def test_large_states_are_read_a_few_at_a_time(
+    samples: SampleFile, operator: TrajectoryOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = calibration_samples(workload(samples), operator)
+    monkeypatch.setattr(fitting, "BYTES", 4 * 2 * POINTS * 3)  # of some states
+    found = calibration_samples(workload(samples), operator)
+    for before, after in zip((*whole.fitted, *whole.calibration), (*found.fitted, *found.calibration), strict=True):
+        assert isinstance(after, Stored)
+        assert len(after) == len(before)
+        assert len(after.inputs[0]) < len(before)
+        for index in range(len(before.inputs)):
+            assert torch.equal(after.of(lambda inputs, at=index: inputs[at]), before.inputs[index])
 
 
 def test_a_user_s_new_samples_cannot_be_drawn(samples: SampleFile) -> None:
