@@ -16,7 +16,6 @@ import pytest
 from numpy.typing import NDArray
 
 from physics import darcy
-from serving.catalogue import repository
 from serving.codecs.json_text import written
 from serving.protocols import v1
 from tests import toy_rollouts
@@ -350,7 +349,7 @@ def test_a_large_example_holds_up_no_other_request(http: httpx2.Client, monkeypa
             held_up.append(True)
         return written(document)
 
-    monkeypatch.setattr(repository, "example", lambda *_: ({"coefficient": large}, {"solution": large}, 1))
+    monkeypatch.setattr(v1, "stored_example", lambda *_: ({"coefficient": large}, {"solution": large}, 1))
     monkeypatch.setattr(v1, "written", writing)
     found = http.get("/v1/models/blur/example", params={"index": 0}).json()
     np.testing.assert_array_equal(found["outputs"]["solution"], large)
