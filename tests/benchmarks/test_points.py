@@ -109,7 +109,8 @@ def test_bodies_have_vectors_that_baselines_see_by_component(tmp_path: Path) -> 
 
 def test_the_ratio_of_errors_is_paired() -> None:
     def row(title: str, found: list[float], seed: int) -> dict[str, Any]:
-        training = {"problem": "stars", "title": title, "candidate": {}, "seconds": 300.0, "split": "test", "seed": seed}
+        training = {"problem": "stars", "title": title, "seconds": 300.0, "split": "test", "seed": seed}
+        training |= {"candidate": {}}
         facts = {"error": float(np.mean(found)), "standard_error": 0.1, "epochs": 3, "parameters": 5}
         return {"training": training, "result": facts | {"errors": found}}
 
