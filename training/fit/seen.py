@@ -19,8 +19,7 @@ def check_new(recipe: Recipe, data: Path, new: SampleFile) -> None:
     path = data / str(recipe.samples)
     if not path.is_file():
         return
-    seen = SampleFile(path, recipe.file)
-    known = {digest: number for number, digest in enumerate(seen.digests(range(sum(seen.counts[:2]))))}
+    known, *_ = seen_by(recipe, path)
     for number, digest in enumerate(new.digests(range(sum(new.counts)))):
         if digest in known:
             raise ScopeError(
@@ -64,10 +63,7 @@ def check_kept_apart(folder: Path, samples: SampleFile, key: str) -> None:
     path = samples.path.parent / str(recipe.samples)
     if path == samples.path or not path.is_file():
         return
-    seen = SampleFile(path, recipe.file)
-    train, validation, _ = seen.counts
-    known = {digest: number for number, digest in enumerate(seen.digests(range(train + validation)))}
-    seen.close()
+    known, train, validation = seen_by(recipe, path)
     for split, refused in (("validation", train), ("test", train + validation)):
         rows = samples.split(split)
         for row, digest in zip(rows, samples.digests(rows), strict=True):
@@ -77,3 +73,12 @@ def check_kept_apart(folder: Path, samples: SampleFile, key: str) -> None:
                     f"{'training' if number < train else 'validation'} of {folder}, by its inputs: name the files "
                     "that it was trained on first in data.files, since the last samples are kept apart"
                 )
+
+
+def seen_by(recipe: Recipe, path: Path) -> tuple[dict[bytes, int], int, int]:
+    """Return the numbers of the samples that a model has seen, by their digests, and how many trained and chose it."""
+    seen = SampleFile(path, recipe.file)
+    train, validation, _ = seen.counts
+    known = {digest: number for number, digest in enumerate(seen.digests(range(train + validation)))}
+    seen.close()
+    return known, train, validation

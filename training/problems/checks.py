@@ -248,7 +248,7 @@ def check_coordinates(part: Part, start: int, values: NDArray[Any], valid: NDArr
 
 
 def apart_by(cloud: NDArray[np.float64], first: int, second: int) -> str:
-    """Say how two points that are one in float32 can be told apart, or be one point."""
+    """Say how two points that are one in float32 can be distinguished, or be one point."""
     one, other = cloud[[first, second]]
     if (one == other).all():
         return "`merge = true` in [points] makes them one, with the mean of their values"

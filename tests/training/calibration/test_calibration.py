@@ -214,8 +214,8 @@ def test_few_requests_at_the_defaults_leave_what_is_unusual_to_all_inputs(of_the
         initial, *others = at(21, 1, 5, default=default).inputs
         assert (made(50 * initial, *others)[-1] < limit).all()
     network = cast("Operator", workload(read(find("burgers-laptop")), Path(), progress=False).network())
-    told = account(made, network, calibration.CalibrationSamples([], [], []))
-    assert (told["errors_of_a_case"], told["guarantee"]) == (min(counts), calibration.guarantee(min(counts)))
+    card = account(made, network, calibration.CalibrationSamples([], [], []))
+    assert (card["errors_of_a_case"], card["guarantee"]) == (min(counts), calibration.guarantee(min(counts)))
 
 
 def test_numbers_at_their_defaults_are_drawn_at_every_level_of_noise(tmp_path: Path) -> None:

@@ -221,9 +221,9 @@ def test_weights_are_not_taken_where_no_tensor_shows_another_meaning(
     assert {name: each.shape for name, each in build(earlier.operator).state_dict().items()} == {
         name: each.shape for name, each in build(other.operator).state_dict().items()
     }
-    told = json.loads(json.dumps(getattr(earlier.operator, key)))
+    theirs = json.loads(json.dumps(getattr(earlier.operator, key)))
     sentence = f"{first}: its weights have the names and shapes of those of the network and another meaning; its "
-    sentence += f"network has {key} {told} instead of {value}: train one like it, by its preset or --set {advice}"
+    sentence += f"network has {key} {theirs} instead of {value}: train one like it, by its preset or --set {advice}"
     with pytest.raises(checkpoint.CheckpointError, match=re.escape(sentence)):
         OperatorWorkload(other, tmp_path).task(first)
 
