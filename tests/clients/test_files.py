@@ -166,6 +166,22 @@ def test_a_folder_is_removed_though_another_thread_removes_a_file_of_it(
     assert not folder.exists()
 
 
+def test_a_folder_is_removed_though_another_thread_adds_a_file_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, rmdir = tmp_path / "flow.zarr", os.rmdir
+    folder.mkdir()
+
+    def late(*args: Any, **options: Any) -> None:
+        monkeypatch.undo()
+        (folder / "zarr.json").touch()  # by the other thread
+        rmdir(*args, **options)
+
+    monkeypatch.setattr(os, "rmdir", late)
+    local.remove_path(folder)
+    assert not folder.exists()
+
+
 @pytest.mark.parametrize("size", [100, 60_000])  # bytes: of a head of a file alone, or of some of the frames, too
 @pytest.mark.parametrize("name", ["flow.h5", "flow.nc", "flow.zarr", "flow.npz", "flow.npy"])
 def test_a_full_disk_is_an_error_that_leaves_no_file(tmp_path: Path, name: str, size: int) -> None:

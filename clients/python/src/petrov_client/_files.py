@@ -6,12 +6,13 @@ interrupted run leaves no incomplete file.
 
 from __future__ import annotations
 
+import errno
 import functools
 import math
 import os
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -347,6 +348,9 @@ def _load(path: Path, suffix: str, mode: Any = None) -> Any:
 def remove_path(path: Path) -> None:
     """Remove a file or a folder, if it is there; of a symbolic link the link alone."""
     while path.is_dir() and not path.is_symlink():
-        with suppress(FileNotFoundError):  # threads of zarr that failed remove their own files meanwhile
+        try:
             shutil.rmtree(path)
+        except OSError as error:  # threads of zarr that failed remove their own files meanwhile, and others add some
+            if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
+                raise
     path.unlink(missing_ok=True)
