@@ -80,24 +80,39 @@ def contextual_mapping(
     r"""Build the head that distinguishes the contexts of these sequences.
 
     Args:
-        sequences: Sequences of distinct tokens, none of them 0; in float64 where small distances matter.
+        sequences: Sequences of distinct tokens, none of them 0, of shape `[sequence, token, channel]`; in float64 where
+            small distances matter.
         score_gap: Smallest distance of two scores of a token, :math:`4\ln n + 6` by default. A smaller gap guarantees
             no distance, but gives a larger one in practice, because exponents shrink with it.
         draws: Number of directions to choose the projection from.
         generator: Generator of the directions.
 
+    Returns:
+        The head, on the device and in the precision of the sequences, and its bounds.
+
     Raises:
-        ValueError: A sequence repeats a token, a token is 0, or there are fewer than two different tokens.
+        ValueError: The sequences have another shape or type, or numbers that are not finite; a sequence repeats a
+            token, a token is 0, or there are fewer than two different tokens; their precision has no room for the
+            weights; or an option is out of range.
     """
     expect_distinct(sequences)
     proven = 4 * math.log(sequences.shape[1]) + 6
     score_gap = proven if score_gap is None else score_gap
+    if not 0 < score_gap < math.inf or draws < 1:
+        raise ValueError(f"expected a positive score_gap and at least 1 of draws but got {score_gap} and {draws}")
     words, bounds = vocabulary(sequences), separation(sequences)
     v = projection(words, draws, generator)
     y = words @ v
     most, spread = y.abs().max().item(), (y.max() - y.min()).item()
-    c, rho = score_gap / (y.abs().min() * smallest_gap(y)).item(), bounds.distance / (4 * most)
-    attention = LowRankAttention(sequences.shape[2]).to(sequences.dtype)
+    least, gap = y.abs().min().item(), smallest_gap(y).item()
+    c, rho = score_gap / least / gap if least and gap else math.inf, bounds.distance / (4 * most)
+    held = torch.finfo(sequences.dtype)
+    if not all(held.tiny <= number <= held.max for number in (c, rho, *bounds)):
+        raise ValueError(
+            f"expected tokens whose weights {sequences.dtype} can hold, such as ones of lengths near 1, but got "
+            f"lengths of {bounds.shortest} to {bounds.longest} and a distance of {bounds.distance}"
+        )
+    attention = LowRankAttention(sequences.shape[2]).to(sequences)
     for layer, weight in (
         (attention.query, c * v[None]),
         (attention.key, v[None]),
@@ -105,17 +120,19 @@ def contextual_mapping(
         (attention.output, rho * v[:, None]),
     ):
         layer.weight.data.copy_(weight)
-    apart = math.log(rho * score_gap / 2 / (c * most)) - c * most * spread
+    apart = math.log(rho * score_gap / 2) - math.log(c) - math.log(most) - c * most * spread
     promised = min(math.log(bounds.distance / 2), apart) if score_gap >= proven else -math.inf
     return ContextualMapping(attention, bounds.longest + bounds.distance / 4, promised)
 
 
 def projection(words: Vocabulary, draws: int, generator: torch.Generator | None) -> Float[Tensor, " channel"]:
     """Return the best of several random unit vectors: it separates scores at the smallest range."""
-    directions = torch.randn(words.shape[1], draws, dtype=words.dtype, generator=generator)
-    directions = directions / directions.norm(dim=0)
+    device = words.device if generator is None else generator.device
+    directions = torch.randn(words.shape[1], draws, dtype=words.dtype, device=device, generator=generator)
+    directions = (directions / directions.norm(dim=0)).to(words.device)
     y = words @ directions
-    quality = y.abs().amin(dim=0) * smallest_gap(y) / y.abs().amax(dim=0).square()
+    most = y.abs().amax(dim=0)  # divided by twice, as its square may overflow
+    quality = (y.abs().amin(dim=0) / most) * (smallest_gap(y) / most)
     return directions[:, quality.argmax()]
 
 
@@ -135,6 +152,13 @@ def expect_distinct(sequences: Sequences) -> None:
     Raises:
         ValueError: They are not met.
     """
+    if sequences.dim() != 3 or not sequences.numel() or sequences.dtype not in (torch.float32, torch.float64):
+        raise ValueError(
+            "expected sequences [sequence, token, channel] in float32 or float64 but got "
+            f"{tuple(sequences.shape)} in {sequences.dtype}"
+        )
+    if not sequences.isfinite().all():
+        raise ValueError("expected sequences of finite numbers but got NaN or infinite ones")
     for index, sequence in enumerate(sequences):
         if len(different := sequence.unique(dim=0)) < len(sequence):
             raise ValueError(

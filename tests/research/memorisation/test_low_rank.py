@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from decimal import Decimal, localcontext
+from typing import Any
 
 import pytest
 import torch
@@ -213,8 +214,20 @@ def test_separation_equals_its_definition() -> None:
         (torch.ones(2, 3, D), "sequence 0 to have 3 different tokens but got 1"),
         (torch.tensor([[[0.0], [1.0]]]), "none of them 0"),
         (torch.ones(1, 1, D), "at least two different tokens"),
+        (torch.ones(3, D), r"expected sequences \[sequence, token, channel\] .* but got \(3, 5\) in torch.float32"),
+        (torch.ones(1, 0, D), r"but got \(1, 0, 5\)"),
+        (torch.ones(1, 2, D, dtype=torch.int64), "but got .* in torch.int64"),
+        (torch.tensor([[[1.0], [math.nan]]]), "expected sequences of finite numbers"),
+        (torch.tensor([[[1.0], [2.0]]]) * 1e-20, "weights torch.float32 can hold"),
+        (torch.tensor([[[1.0], [2.0]]], dtype=torch.float64) * 1e200, "weights torch.float64 can hold"),
     ],
 )
 def test_sequences_outside_the_theorem_are_refused(data: Tensor, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+    with shape_checks_off(), pytest.raises(ValueError, match=message):
         contextual_mapping(data)
+
+
+@pytest.mark.parametrize("options", [{"draws": 0}, {"score_gap": 0.0}, {"score_gap": math.nan}])
+def test_options_of_the_construction_that_mean_nothing_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="expected a positive score_gap and at least 1 of draws"):
+        contextual_mapping(sequences(0, 4, 2, 3, D), **options)
