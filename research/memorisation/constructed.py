@@ -38,9 +38,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from research.memorisation.contextual_mapping import contextual_mapping, expect_distinct, vocabulary
+from research.memorisation.contextual_mapping import contextual_mapping, vocabulary
 
 GUARD = 40  # digits beyond those of the smallest distance
+MOST_DIGITS = 10_000  # an exponential of as many takes seconds, and a label two of them per token of its sequence
 
 Token = tuple[Decimal, ...]
 Labels = Sequence[Sequence[int]]
@@ -119,24 +120,29 @@ def construct(sequences: Tensor, labels: Labels, generator: torch.Generator | No
     """Build the memoriser of sequences.
 
     Args:
-        sequences: Sequences of distinct tokens, of shape `[sequence, token, channel]`, in float64.
+        sequences: Sequences of distinct tokens, of shape `[sequence, token, channel]`.
         labels: An integer per token.
         generator: Generator of the directions that v is chosen from.
 
     Raises:
-        ValueError: The sequences are outside of the theorem; see `contextual_mapping`.
+        ValueError: The sequences are outside of the theorem, see `contextual_mapping`, or need more than `MOST_DIGITS`
+            digits; or there is no integer for each token.
         RepeatedContextError: A token has two labels in the same context.
     """
-    expect_distinct(sequences)
-    found = contextual_mapping(sequences, generator=generator)
+    found = contextual_mapping(sequences.double(), generator=generator)
+    expect_labels(labels, sequences)
     v = exact(found.attention.key.weight[0])
     words = [dot(v, exact(word)) for word in vocabulary(sequences)]
-    largest = max(map(abs, words))
+    least, largest = min(map(abs, words)), max(map(abs, words))
     ordered = sorted(words)
     gap = min(b - a for a, b in pairwise(ordered))
-    digits = GUARD + math.ceil(2 * -found.log_distance / math.log(10))
-    scale = Decimal(f"{gap / (4 * largest) * Decimal('0.999'):.6e}")  # few digits, and not above the bound
-    sharpness = Decimal(found.attention.query.weight[0].norm().item()) + 1  # and not below the bound by rounding
+    digits = GUARD + math.ceil(2 * max(0.0, -found.log_distance) / math.log(10)) + 2 * max(0, largest.adjusted())
+    if digits > MOST_DIGITS:
+        raise ValueError(f"expected sequences that need up to {MOST_DIGITS} digits but these need {digits}")
+    # Few digits, and by rounding neither above the one bound nor below the other.
+    scale = Decimal(f"{gap / (4 * largest) * Decimal('0.999'):.6e}")
+    proven = Decimal(4 * math.log(sequences.shape[1]) + 6)
+    sharpness = Decimal(f"{proven / (least * gap) * Decimal('1.001'):.6e}")
     empty = ConstructedMemoriser(v, sharpness, scale, 0, (), digits)
     with localcontext() as context:
         context.prec = digits
@@ -149,6 +155,19 @@ def construct(sequences: Tensor, labels: Labels, generator: torch.Generator | No
     return ConstructedMemoriser(v, sharpness, scale, placed[0][1], steps, digits)
 
 
+def expect_labels(labels: Labels, sequences: Tensor) -> None:
+    """Require an integer for each token.
+
+    Raises:
+        ValueError: There is another number of them, or one is no integer.
+    """
+    count, length, _ = sequences.shape
+    if [*map(len, labels)] != [length] * count:
+        raise ValueError(f"expected {length} labels for each of {count} sequences but got {[*map(len, labels)]}")
+    if others := [label for each in labels for label in each if not isinstance(label, int)]:
+        raise ValueError(f"expected integers as labels but got {others[0]!r}")
+
+
 def between(lower: tuple[Decimal, int, int], upper: tuple[Decimal, int, int]) -> Step:
     """Return the change of the label between two numbers: a power of ten below a third of their distance wide.
 
@@ -157,7 +176,7 @@ def between(lower: tuple[Decimal, int, int], upper: tuple[Decimal, int, int]) ->
     """
     distance = upper[0] - lower[0]
     with localcontext() as context:
-        resolved = Decimal(10) ** (GUARD // 2 - context.prec)
+        resolved = max(Decimal(1), abs(lower[0]), abs(upper[0])) * Decimal(10) ** (GUARD // 2 - context.prec)
     if distance <= resolved:
         raise RepeatedContextError(
             f"expected one label of a token in one context but got {lower[1]} in sequence {lower[2]} and {upper[1]} in "

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from export.graphs.deployable import shape_checks_off
 from research.memorisation.constructed import RepeatedContextError, bound, construct, drawn
 
 
@@ -19,7 +20,7 @@ from research.memorisation.constructed import RepeatedContextError, bound, const
     seed=st.integers(0, 2**31),
     words=st.integers(5, 8),
     length=st.integers(1, 3),
-    channels=st.integers(2, 6),  # words of one feature can be so close that thousands of digits are needed
+    channels=st.integers(3, 6),  # words of one or two features can be so close that thousands of digits are needed
 )
 @settings(max_examples=8, deadline=None)
 def test_every_label_is_right(count: int, seed: int, words: int, length: int, channels: int) -> None:
@@ -29,6 +30,33 @@ def test_every_label_is_right(count: int, seed: int, words: int, length: int, ch
     built = construct(sequences, labels, torch.Generator().manual_seed(seed))
     assert [built.labels(sequence) for sequence in sequences] == labels
     assert built.parameters <= bound(*sequences.shape)
+
+
+@pytest.mark.parametrize("scale", [1e-20, 1e3, 1e30])
+def test_the_scale_of_the_words_decides_nothing(scale: float) -> None:
+    sequences, labels = drawn(2, seed=5)
+    built = construct(scale * sequences, labels, torch.Generator().manual_seed(5))
+    assert [built.labels(scale * sequence) for sequence in sequences] == labels
+    with pytest.raises(RepeatedContextError):
+        construct(scale * torch.cat([sequences, sequences.flip(1)]), [[0, 0, 0], [0, 0, 0], [1, 1, 1], [1, 1, 1]])
+
+
+def test_sequences_that_need_too_many_digits_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"need up to 10000 digits but these need \d{6}"):
+        construct(*drawn(32, seed=0, words=64), torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([[0, 1, 2]], r"expected 3 labels for each of 2 sequences but got \[3\]"),
+        ([[0, 1, 2], [0, 1]], r"but got \[3, 2\]"),
+        ([[0, 1, 2], [0, 1, 0.5]], r"expected integers as labels but got 0\.5"),
+    ],
+)
+def test_other_labels_are_refused(labels: list[list[int]], message: str) -> None:
+    with shape_checks_off(), pytest.raises(ValueError, match=message):
+        construct(drawn(2, seed=3)[0], labels)
 
 
 def test_it_is_equivariant_under_permutations() -> None:
