@@ -65,8 +65,8 @@ class TowerConfig(EncoderConfig):
         """Refuse settings with which padding would change the vector, or the token in front would see itself alone."""
         if self.attention in UNABLE:
             raise ValueError(f"{self.attention} attention takes a mean over padding, too: choose another")
-        if self.local or self.batch_norm:
-            raise ValueError("local mixing and batch norm would mix padding in: leave them out")
+        if self.local or self.batch_norm or self.attention_norm == "instance":
+            raise ValueError("local mixing, batch norm and instance norm would mix padding in: leave them out")
         if self.pooling == "cls" and (self.causal or self.attention == "causal"):
             raise ValueError("the first token of causal attention sees itself alone: set pooling = 'mean'")
         return self

@@ -135,6 +135,7 @@ def test_types_that_cannot_tell_padding_are_refused_by_name(attention: str) -> N
     [
         ("operator.causal=true", "set pooling = 'mean'"),
         ("operator.local=3", "leave them out"),
+        ("operator.attention_norm=instance", "instance norm would mix padding in"),
         ("operator.kind=matcher", "expected a network for"),
         ("operator.length=16", "expected data.length up to 16 tokens"),
     ],
