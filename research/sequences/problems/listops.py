@@ -11,11 +11,13 @@ from __future__ import annotations
 import csv
 import hashlib
 import statistics
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from random import Random
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -255,10 +257,19 @@ def write(path: Path, expressions: list[Expression]) -> None:
 
 
 def read(path: Path) -> list[Expression]:
-    """Read the expressions of a file."""
-    with np.load(path) as file:
-        tokens: NDArray[np.uint8] = file["tokens"]
-        return np.split(tokens, file["ends"][:-1])
+    """Read the expressions of a file.
+
+    Raises:
+        CorpusError: The file is damaged.
+    """
+    try:
+        with path.open("rb") as file, np.load(file) as stored:
+            tokens: NDArray[np.uint8] = stored["tokens"]
+            return np.split(tokens, stored["ends"][:-1])
+    except (EOFError, KeyError, ValueError, BadZipFile, zlib.error) as error:
+        raise CorpusError(
+            f"{path}: expected expressions of an earlier run but it is damaged ({error}); remove it to draw them again"
+        ) from error
 
 
 def files(path: Path, split: str) -> list[Path]:
@@ -279,7 +290,7 @@ def first(path: Path, count: int, data: SequenceData, problem: SequenceDescripti
     """
     low, high = data.length
     with path.open(newline="") as file:
-        lines = csv.DictReader(file, delimiter="\t")
+        lines = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         samples = (sample(line, f"{path}, line {lines.line_num}", problem) for line in lines)
         found = list(islice(((tokens, label) for tokens, label in samples if low < len(tokens) < high), count))
     if len(found) < count:
@@ -293,15 +304,19 @@ def sample(line: dict[str, str | None], where: str, problem: SequenceDescription
     """Return the tokens of a line and the value that it states.
 
     Raises:
-        CorpusError: The line has other columns, another token or a value that is no digit.
+        CorpusError: The line has other columns, no whole expression, or another value than that of its expression.
     """
     source, target = line.get("Source"), line.get("Target")
     if source is None or target not in problem.labels:
         raise CorpusError(f"{where}: expected an expression in Source and its value, 0 to 9, in Target but got {line}")
     try:
-        return parse(source, problem), int(target)
+        tokens = parse(source, problem)
+        found = value(tokens.tolist())
     except ValueError as error:
         raise CorpusError(f"{where}: {error}") from error
+    if found != int(target):
+        raise CorpusError(f"{where}: expected the expression's value {found} in Target but got {target}")
+    return tokens, found
 
 
 def parse(text: str, problem: SequenceDescription) -> Expression:

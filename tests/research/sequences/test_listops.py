@@ -170,6 +170,15 @@ def test_more_expressions_than_there_are_are_refused(length: tuple[int, int], po
     assert len(GeneratedExpressions(LISTOPS, few, 0, tmp_path, progress=False).read()["train"]) == 8
 
 
+@pytest.mark.parametrize("content", [b"", b"no archive", b"PK\x03\x04"])
+def test_a_damaged_file_of_an_earlier_run_is_named(content: bytes, tmp_path: Path) -> None:
+    (generated(tmp_path).prepare() / "validation-00000.npz").write_bytes(content)
+    with pytest.raises(
+        CorpusError, match=r"validation-00000.npz: .* it is damaged \(.*\); remove it to draw them again"
+    ):
+        generated(tmp_path).read()
+
+
 def test_another_seed_gives_other_expressions(tmp_path: Path) -> None:
     one, other = (generated(tmp_path, seed).read()["test"].inputs[0] for seed in (5, 6))
     assert len({tokens.tobytes() for tokens in one} & {tokens.tobytes() for tokens in other}) < 10
@@ -194,6 +203,9 @@ def test_published_files_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         ("( ( [MAX 2 ) 9 ) ]\t12", "line 2: expected an expression in Source and its value, 0 to 9"),
         ("( ( [MAX 2 ) 9 ) ]", "line 2: expected an expression in Source and its value"),
         ("( ( [MUL 2 ) 9 ) ]\t8", r"line 2: expected tokens such as .* but got '\[MUL'"),
+        ("( ( [MAX 2 ) 9 ) ]\t3", "line 2: expected the expression's value 9 in Target but got 3"),
+        ("( ( [MAX 2 ) 9 )\t9", "line 2: expected one whole expression but got 1 open lists"),
+        ('"( ( [MAX 2 ) 9 ) ]\t9', "line 2: expected tokens such as .* but got '\"'"),
     ],
 )
 def test_published_lines_of_another_form_are_refused(line: str, message: str, tmp_path: Path) -> None:
