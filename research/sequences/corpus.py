@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt
+from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor
 
 from schema.problem import SequenceDescription, SizeLimits
@@ -40,6 +40,13 @@ class SequenceData(BaseModel):
     length: tuple[NonNegativeInt, PositiveInt]
     corpus: str | None = None
     seed: int | None = None  # of the samples alone; the recipe's by default
+
+    @model_validator(mode="after")
+    def expect_order(self) -> SequenceData:
+        """Require the least length before the greatest."""
+        if self.length[0] > self.length[1]:
+            raise ValueError(f"expected the least length before the greatest but got {self.length}")
+        return self
 
 
 UNLABELLED = -100  # where a padded token has no label; torch's cross-entropy leaves it out

@@ -5,13 +5,15 @@ They join the other recipes by the entry point `sequences` of the group `petrov.
 
 from __future__ import annotations
 
+import csv
+import zlib
 from pathlib import Path
 from tarfile import TarError
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from zipfile import BadZipFile
 
 import torch
-from pydantic import BaseModel, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import nn
 
 from research.sequences.corpus import FROZEN, SEQUENCES, Corpus, CorpusError, SequenceData, Splits
@@ -37,7 +39,7 @@ class SequenceFit(BaseModel):
     schedule: Literal["cosine", "reciprocal-sqrt"] = "cosine"
     warmup: PositiveInt = 100
     weight_decay: NonNegativeFloat = 0.01
-    beta2: PositiveFloat = 0.98
+    beta2: Annotated[float, Field(gt=0, lt=1)] = 0.98
     clip: PositiveFloat = 1.0
     orthogonality: NonNegativeFloat = 1e-2  # weight of ||W^T W - I||^2 in the loss, for orthogonal kernels
     keep: Literal["last", "best"] = "last"  # the last epoch's weights, or those of the best on the validation set
@@ -74,6 +76,20 @@ class SequenceRecipe(AddedRecipe):
         return self
 
 
+#: What a missing or damaged file of a corpus raises.
+DAMAGE = (
+    FileNotFoundError,
+    IsADirectoryError,
+    PermissionError,
+    UnicodeError,
+    EOFError,
+    BadZipFile,
+    TarError,
+    csv.Error,
+    zlib.error,
+)
+
+
 def choose(recipe: SequenceRecipe, folder: Path, *, progress: bool = True) -> Corpus:
     """Return the corpus that a recipe names, else the first that is there.
 
@@ -102,7 +118,7 @@ def load(recipe: SequenceRecipe, folder: Path, *, progress: bool = True) -> tupl
     corpus = choose(recipe, folder, progress=progress)
     try:
         return corpus.narrowed(), corpus.read()
-    except (FileNotFoundError, IsADirectoryError, PermissionError, UnicodeError, BadZipFile, TarError) as error:
+    except DAMAGE as error:
         raise CorpusError(f"expected the {corpus.name} corpus, {corpus.wanted}, but: {error}") from error
 
 

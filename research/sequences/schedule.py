@@ -2,7 +2,7 @@ r"""Schedules of the learning rate, as shares of the highest rate by the number 
 
 .. math::
     \text{reciprocal-sqrt:}\quad \min(t/w,\ \sqrt{w/t}), \qquad
-    \text{cosine:}\quad \min\bigl(t/w,\ \tfrac12(1 + \cos\pi\tfrac{t - w}{T - w})\bigr),
+    \text{cosine:}\quad t/w \text{ up to } w,\ \text{then}\ \tfrac12(1 + \cos\pi\tfrac{t - w}{T - w}),
 
 for batch :math:`t` from 1 to :math:`T` and a warm-up of :math:`w` batches. The published schedule of Long Range Arena,
 :math:`r\min(1, t/w)/\sqrt{\max(t, w)}` (Tay et al., ICLR 2021, arXiv 2011.04006), is the first with the highest rate

@@ -59,22 +59,29 @@ LABELS = {b"0": 0, b"0.0": 0, b"1": 1, b"1.0": 1}
 
 
 def some(path: Path, count: int, data: SequenceData, seed: int) -> Sequences:
-    """Return pairs of a file at random; it is read line by line, as it may be larger than the memory.
+    """Return pairs of long texts of a file at random; it is read line by line, as it may be larger than the memory.
 
     Raises:
         CorpusError: The file holds fewer, or a line of another form.
     """
+    low, high = data.length
+
+    def read(line: bytes, number: int) -> tuple[Tokens, Tokens, int]:
+        return parse(line, high, f"{path}, line {number}")
+
     with path.open("rb") as file:
-        lines = sum(1 for _ in file)
-    if lines < count:
-        raise CorpusError(f"expected {count} pairs in {path} but it has {lines}")
-    chosen = {*np.random.default_rng(seed).permutation(lines)[:count].tolist()}
+        known = [
+            number for number, line in enumerate(file, 1) if not low or min(map(len, read(line, number)[:2])) >= low
+        ]
+    if len(known) < count:
+        raise CorpusError(f"expected {count} pairs of texts of {low} bytes or more in {path} but it has {len(known)}")
+    chosen = {known[index] for index in np.random.default_rng(seed).permutation(len(known))[:count]}
     with path.open("rb") as file:
-        rows = [parse(line, data.length[1]) for number, line in enumerate(file) if number in chosen]
+        rows = [read(line, number) for number, line in enumerate(file, 1) if number in chosen]
     return Sequences((tuple(row[0] for row in rows), tuple(row[1] for row in rows)), labels(row[2] for row in rows))
 
 
-def parse(line: bytes, longest: int) -> tuple[Tokens, Tokens, int]:
+def parse(line: bytes, longest: int, where: str) -> tuple[Tokens, Tokens, int]:
     """Return both texts of a line as tokens, and its label.
 
     Raises:
@@ -82,11 +89,9 @@ def parse(line: bytes, longest: int) -> tuple[Tokens, Tokens, int]:
     """
     fields = line.rstrip(b"\n").split(b"\t")
     if len(fields) != 5:
-        raise CorpusError(f"expected label, two names and two texts in a line but got {len(fields)} fields")
+        raise CorpusError(f"{where}: expected label, two names and two texts but got {len(fields)} fields")
     if (label := LABELS.get(fields[0])) is None:
-        raise CorpusError(
-            f"expected the label 0 or 1 at the start of a line but got {fields[0].decode(errors='replace')!r}"
-        )
+        raise CorpusError(f"{where}: expected the label 0 or 1 but got {fields[0].decode(errors='replace')!r}")
     return spell(fields[3], longest), spell(fields[4], longest), label
 
 

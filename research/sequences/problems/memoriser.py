@@ -181,6 +181,10 @@ class NamedEntities(Corpus):
 
     def read(self) -> Splits:
         sentences, words = self.sentences(), {word: number for number, word in enumerate(self.vocabulary())}
+        if unknown := {label for sentence in sentences for _, label in sentence} - {*self.labels}:
+            raise CorpusError(
+                f"{self.prepare()}: expected the labels {', '.join(self.labels)} but got {', '.join(sorted(unknown))}"
+            )
         tokens = tuple(np.array([words[word] for word, _ in sentence]) for sentence in sentences)
         labels = tuple(np.array([self.labels.index(label) for _, label in sentence]) for sentence in sentences)
         return learned(Sequences((tokens,), labels), self.data.validation, self.data.test)

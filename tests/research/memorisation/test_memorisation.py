@@ -306,6 +306,13 @@ def test_a_recipe_on_a_corpus_has_its_vocabulary() -> None:
     assert "CC BY 4.0" in problem.distribution
 
 
+def test_labels_that_a_corpus_does_not_have_are_refused(library: Path) -> None:
+    (library / "text" / "wnut17_train.conll").write_text("Bob\tB-person\nsaid\tB-word\n\n")
+    recipe = chosen("data.corpus=wnut17", "data.train=1", "data.validation=1", "data.test=1", "data.length=[0,9]")
+    with pytest.raises(CorpusError, match=r"wnut17_train.conll: expected the labels O, .* but got B-word"):
+        load(recipe, Path("nowhere"))
+
+
 def test_letters_come_in_different_sets_and_nothing_is_held_out() -> None:
     data = SequenceData(train=40, validation=3, test=40, length=(2, 4))
     splits = LetterSets(MEMORISER, data, 5, Path("nowhere")).read()

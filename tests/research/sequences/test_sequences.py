@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import math
-import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +17,6 @@ from typer.testing import CliRunner
 
 from research.sequences.corpus import UNLABELLED, CorpusError, SequenceData, Sequences
 from research.sequences.networks import UNABLE, build, sinusoids
-from research.sequences.problems import matching
 from research.sequences.problems.listops import DESCRIPTION as LISTOPS
 from research.sequences.problems.matching import DESCRIPTION as MATCHING
 from research.sequences.problems.matching import Citations
@@ -138,6 +134,8 @@ def test_types_that_cannot_tell_padding_are_refused_by_name(attention: str) -> N
         ("operator.attention_norm=instance", "instance norm would mix padding in"),
         ("operator.kind=matcher", "expected a network for"),
         ("operator.length=16", "expected data.length up to 16 tokens"),
+        ("data.length=[100,5]", r"expected the least length before the greatest but got \(100, 5\)"),
+        ("fit.beta2=1", "less than 1"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(override: str, message: str) -> None:
@@ -254,12 +252,6 @@ def test_imdb_tests_on_its_own_part(library: Path) -> None:
         assert all(text.startswith("test" if split == "test" else "train") for text in texts)
 
 
-@pytest.mark.parametrize("label", [b"2.0", b"0.5", b"nan", b""])
-def test_another_label_of_a_pair_is_refused(label: bytes) -> None:
-    with pytest.raises(CorpusError, match="expected the label 0 or 1"):
-        matching.parse(label + b"\ta\tb\tone\tother\n", 10)
-
-
 def test_a_damaged_or_missing_file_of_a_corpus_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DATA_PATH", str(tmp_path))
     (tmp_path / "text").mkdir()
@@ -275,6 +267,17 @@ def test_a_damaged_or_missing_file_of_a_corpus_is_told(tmp_path: Path, monkeypat
             load(recipe(name, *small, override), tmp_path)
 
 
+def test_a_damaged_member_of_an_archive_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATA_PATH", str(tmp_path))
+    with zipfile.ZipFile(tmp_path / "movie_reviews.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/neg/b.txt", GOOD * 20)
+    content = (tmp_path / "movie_reviews.zip").read_bytes()
+    start = content.index(b".txt") + 4
+    (tmp_path / "movie_reviews.zip").write_bytes(content[:start] + b"\xff" * 8 + content[start + 8 :])
+    with pytest.raises(CorpusError, match=r"movie_reviews corpus, .*: Error -3 while decompressing"):
+        load(recipe("text-tiny", 'data.corpus="movie_reviews"'), tmp_path)
+
+
 def test_pairs_of_papers_are_read(library: Path) -> None:
     train = Citations(MATCHING, SMALL, 1, library).read()["train"]
     first, second = (text_of(one[0]).split(" of ") for one in train.inputs)
@@ -282,49 +285,6 @@ def test_pairs_of_papers_are_read(library: Path) -> None:
     assert first[1] == second[1]
     assert int(train.labels[0]) == int(first[1]) % 2
     assert len(train) == 60
-
-
-def made_up_speeches(count: int = 30, size: int = 400) -> list[bytes]:
-    return [bytes([65 + k]) * size for k in range(count)]
-
-
-def test_parts_come_from_one_speech_or_two_and_no_speech_is_in_two_splits() -> None:
-    splits = matching.share(made_up_speeches(), SMALL, 3)
-    spoken = {}
-    for split, samples in splits.items():
-        pairs = list(zip(*samples.inputs, samples.labels, strict=True))
-        assert all((first[0] == second[0]) == bool(label) for first, second, label in pairs)
-        assert all(len(first) == len(second) == 64 for first, second, _ in pairs)
-        spoken[split] = {int(part[0]) for first, second, _ in pairs for part in (first, second)}
-    assert not spoken["train"] & (spoken["test"] | spoken["validation"])
-    assert not spoken["test"] & spoken["validation"]
-
-
-def test_parts_of_a_speech_do_not_overlap() -> None:
-    speech, rng = bytes(range(200)), np.random.default_rng(0)
-    for _ in range(200):
-        first, second = matching.parts(speech, 64, rng)
-        assert not {*first.tolist()} & {*second.tolist()}
-
-
-def test_speeches_are_read_from_their_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with tarfile.open(tmp_path / matching.FILE, "w:gz") as archive:
-        for year, speech in enumerate(made_up_speeches(), start=1790):
-            for name, content in (("json", json.dumps({"text": speech.decode()}).encode()), ("txt", speech)):
-                member = tarfile.TarInfo(f"package/data/{year}_a_speaker_n.{name}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-    monkeypatch.setattr(matching, "DIGEST", hashlib.sha256((tmp_path / matching.FILE).read_bytes()).hexdigest())
-    splits = matching.Speeches(MATCHING, SMALL, 3, tmp_path).read()
-    assert {split: len(samples) for split, samples in splits.items()} == {"train": 60, "validation": 20, "test": 20}
-    assert splits["train"].labels == matching.share(made_up_speeches(), SMALL, 3)["train"].labels
-
-
-def test_a_package_that_was_changed_is_refused(tmp_path: Path) -> None:
-    with tarfile.open(tmp_path / matching.FILE, "w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("package/data/1790.json"), io.BytesIO())
-    with pytest.raises(CorpusError, match="expected SHA-256"):
-        matching.Speeches(MATCHING, SMALL, 1, tmp_path).prepare()
 
 
 def test_what_is_not_there_is_asked_for_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
