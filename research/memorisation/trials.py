@@ -80,8 +80,9 @@ class Trial(BaseModel):
         network: Sizes of the network.
         constructed: Construct embedding and attention, and train the last feed-forward net only.
         positions: Add a trained vector per location of a sequence to its tokens, for functions of numbers.
-        seed: Seed of data and weights.
-        steps: Steps of Adam; fewer if everything is memorised before.
+        seed: Seed of data and weights. Batches, and the sets that a function is learned from, are drawn once for all
+            trials that are trained together, from the seed of the first.
+        steps: Steps of Adam; fewer if all trials that are trained together have memorised everything before.
         batch: Sequences of a step; all by default.
         rate: Learning rate, which falls to 0 over the second half of the steps.
     """
