@@ -91,11 +91,9 @@ def plates(
 ) -> None:
     """Solve plates with a hole under tension by finite elements, and write one VTU file for each.
 
-    Needs scikit-fem: pip install --group plates -c constraints.txt
-
     python -m research plates data/plates
     """
-    from research.plates import write  # noqa: PLC0415 - scikit-fem is in no other command's environment
+    from research.plates import write  # noqa: PLC0415 - no other command needs scikit-fem
 
     for _ in track(write(folder, samples, seed), "plates", samples, console=console):
         pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -131,6 +132,15 @@ def test_every_import_of_a_stage_is_declared_for_it(stage: str, known: dict[str,
         if not distributions(package, known) & allowed
     }
     assert not missing
+
+
+def test_every_group_that_a_text_names_exists() -> None:
+    kinds = ("*.md", "*.ipynb", "*.py", "*/Dockerfile", "Makefile")
+    named_ = subprocess.run(
+        ["git", "grep", "-hoE", "--", "--group [a-z-]+", *kinds], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    found = {line.removeprefix("--group ") for line in named_.stdout.splitlines()}
+    assert {"notebook", "nodes"} <= found <= {*PYPROJECT["dependency-groups"]}
 
 
 def test_every_declared_package_has_its_version() -> None:
