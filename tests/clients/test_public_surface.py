@@ -128,6 +128,11 @@ except ModuleNotFoundError as error:
     assert 'pip install "tritonclient[grpc]"' in run(code)
 
 
+def test_no_message_installs_the_client_by_a_name_that_is_not_ours_at_a_registry() -> None:
+    folder = Path(petrov_client.__file__).parent
+    assert [path.name for path in folder.rglob("*.py") if re.search(r"pip install \W*petrov", path.read_text())] == []
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'TritonClient'"):
         _ = petrov_client.TritonClient

@@ -8,12 +8,12 @@
         temperature = petrov.predict("heat", conductivity=k, source=f, wind=0.3)
 
 `Client` and `AsyncClient` use the gateway's HTTP routes. `GrpcClient` and `AsyncGrpcClient` use its gRPC port and need
-the extra `[grpc]`. All four have the methods `models`, `model`, `predict` and `stream`, and raise the same exceptions
-(`petrov_client._errors` draws the tree). Over HTTP, `example` returns test samples and `reference` classical
-solutions, and `invert` infers an input from measurements at sensors. xarray inputs give xarray outputs with the same
-dimensions and coordinates. `ModelInfo.encode` converts texts to tokens for a sequence model; `ModelInfo.decode`
-converts its logits to labels. `score` computes a whole file of any length, through several gateways, and resumes after
-an interruption.
+the extra `[grpc]`. All four have the methods `models`, `model`, `predict`, `stream`, `rollout`, `rollout_stream`, `vjp`
+and `jvp`, and raise the same exceptions (`petrov_client._errors` draws the tree). Over HTTP, `example` returns test
+samples and `reference` classical solutions, and `invert` infers an input from measurements at sensors. xarray inputs
+give xarray outputs with the same dimensions and coordinates. `ModelInfo.encode` converts texts to tokens for a sequence
+model; `ModelInfo.decode` converts its logits to labels. `score` computes a whole file of any length, through several
+gateways, and resumes after an interruption.
 """
 
 from __future__ import annotations

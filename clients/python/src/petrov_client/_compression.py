@@ -42,5 +42,5 @@ def compression(name: str | None) -> Compression:
     try:
         return Compression(name, import_module(module).compress)
     except ModuleNotFoundError as error:
-        needed = f'compression="zstd" needs {module}, which is not installed: pip install "petrov-client[zstd]"'
+        needed = f'compression="zstd" needs {module}, which is not installed: pip install "httpx2[zstd]"'
         raise ModuleNotFoundError(needed, name=module) from error
