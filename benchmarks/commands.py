@@ -38,6 +38,7 @@ app = typer.Typer(
     help="Measure the tables and pictures of the documentation.\n\nWithout a command, what needs no training, no data "
     "and one node is measured (`make bench`). Full runs write docs/bench/*.json, from which `pages` writes the tables; "
     "quick ones write runs/bench-quick.",
+    add_completion=False,
     pretty_exceptions_show_locals=False,
 )
 

@@ -13,7 +13,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from export.repository import Publication
 
-app = typer.Typer(help=__doc__, pretty_exceptions_show_locals=False)
+app = typer.Typer(help=__doc__, add_completion=False, pretty_exceptions_show_locals=False)
 console = Console(stderr=True, markup=False, emoji=False)  # of paths, which may have brackets and colons
 
 #: What is said of a version by whether it is new.

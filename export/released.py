@@ -41,7 +41,7 @@ GRAPH, EXAMPLES = "model.onnx", "examples.safetensors"
 FILES = (GRAPH, CARD, CERTIFICATE)
 REFUSED = "refused.json"  # the checkpoint, and by companion why it has no graph
 
-app = typer.Typer(help=(__doc__ or "").partition("\n\n")[0], pretty_exceptions_show_locals=False)
+app = typer.Typer(help=(__doc__ or "").partition("\n\n")[0], add_completion=False, pretty_exceptions_show_locals=False)
 Checkpoints = Annotated[list[Path], typer.Argument(metavar="CHECKPOINT...", help="Checkpoint folders.")]
 
 

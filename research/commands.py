@@ -23,7 +23,7 @@ from training import recipes
 from training.commands import corrected
 from training.data_commands import DataFolder, Overrides
 
-app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 app.command()(memorise)
 app.command()(closed_form)
 console = Console(stderr=True, markup=False, emoji=False)  # of paths, which may have brackets and colons

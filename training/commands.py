@@ -27,7 +27,7 @@ from training.messages import UserError, typed
 if TYPE_CHECKING:
     from schema.card import CheckpointCard
 
-app = typer.Typer(help=__doc__, no_args_is_help=True, pretty_exceptions_show_locals=False)
+app = typer.Typer(help=__doc__, no_args_is_help=True, add_completion=False, pretty_exceptions_show_locals=False)
 
 #: What is expected of a file, by the error: room, of the disk, a quota and the limit of a file's size; and permission.
 EXPECTED = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "room to write it")

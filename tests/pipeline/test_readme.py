@@ -201,20 +201,31 @@ def test_every_target_of_make_exists() -> None:
 
 @pytest.fixture(scope="module")
 def options() -> dict[str, dict[str, list[str]]]:
-    """Return the options of every command by package, from a process without the shape checks of the tests."""
+    """Return the options of every command by package, from a process without the shape checks of the tests.
+
+    Those of the package itself are under the empty name.
+    """
     code = (
-        "import json, typer.main, benchmarks.commands, serving.__main__, training.commands\n"
+        "import json, typer.main, benchmarks.commands, export.__main__, export.released, research.commands,"
+        " serving.__main__, training.commands\n"
         "apps = {'training': training.commands.app, 'benchmarks': benchmarks.commands.app,"
-        " 'serving': serving.__main__.commands}\n"
+        " 'serving': serving.__main__.commands, 'research': research.commands.app, 'export': export.__main__.app,"
+        " 'export.released': export.released.app}\n"
+        "every = {package: typer.main.get_command(app) for package, app in apps.items()}\n"
         "print(json.dumps({package: {name: [option for parameter in command.params for option in parameter.opts]"
-        " for name, command in typer.main.get_command(app).commands.items()} for package, app in apps.items()}))"
+        " for name, command in {'': one, **getattr(one, 'commands', {})}.items()} for package, one in every.items()}))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
     found: dict[str, dict[str, list[str]]] = json.loads(done.stdout)
     return found
 
 
-@pytest.mark.parametrize("package", ["training", "benchmarks", "serving"])
+def test_no_program_offers_a_completion_that_would_break_another(options: dict[str, dict[str, list[str]]]) -> None:
+    """A shell completes a program by its name: the lines for `python -m training` break the completion of python."""
+    assert [name for name, own in options.items() if "--install-completion" in own[""]] == []
+
+
+@pytest.mark.parametrize("package", ["training", "benchmarks", "serving", "research", "export.released"])
 def test_every_command_and_option_exists(package: str, options: dict[str, dict[str, list[str]]]) -> None:
     used = [words[words.index("-m") + 2 :] for words in commands() if package in words and "-m" in words]
     assert used
