@@ -16,6 +16,7 @@ import yaml
 
 from benchmarks.tables import README, TABLES, cards, markdown, memorisation, table
 from serving.app import create_app
+from serving.errors import KINDS
 from serving.observe import Metrics
 from serving.settings import Settings
 from serving.triton import Triton
@@ -53,7 +54,7 @@ def settings() -> str:
     """Return the settings of the service as a table."""
 
     def default(value: object) -> str:
-        return "" if value in {(), ""} else f"`{value}`"
+        return "" if value in {(), "", None} else f"`{value}`"
 
     rows = [
         (f"`PETROV_{name.upper()}`", default(field.default), field.description or "")
@@ -75,6 +76,12 @@ def routes() -> str:
             described = " ".join(operation.get("description", operation["summary"]).split("\n\n")[0].split())
             rows.append((f"`{method.upper()} {path}`", ", ".join(f"`{name}`" for name in query), described))
     return markdown(("route", "query", "purpose"), rows)
+
+
+def problems() -> str:
+    """Return the kinds of errors as a table."""
+    rows = [(f"`{slug}`", str(kind.status), kind.meaning) for slug, kind in KINDS.items()]
+    return markdown(("name", "status", "when"), rows)
 
 
 def alerts() -> str:
@@ -151,6 +158,7 @@ def cell(value: Any) -> str:
 PARTS: dict[str, Callable[[], str]] = {
     "settings": settings,
     "routes": routes,
+    "problems": problems,
     "alerts": alerts,
     "metrics": metrics,
     "tables": all_tables,

@@ -149,7 +149,8 @@ class Settings(BaseSettings):
         "stays loaded after its last use.",
     )
     max_body_bytes: Bytes = Field(
-        64 * MEBIBYTE, description="Largest request body, counted while it is received (413)."
+        64 * MEBIBYTE,
+        description="Largest request body, counted while it is received (413); a quarter of it in JSON and over gRPC.",
     )
     max_bytes_in_flight: Bytes = Field(
         512 * MEBIBYTE, description="Memory of all requests, with their arrays and responses; beyond it 503."
@@ -161,7 +162,9 @@ class Settings(BaseSettings):
         2**30,
         description="Largest size of all frames of a streamed rollout as float32 (422); memory holds a few of them.",
     )
-    receive_seconds: Seconds = Field(30.0, description="How long a client may take to send its body (408).")
+    receive_seconds: Seconds = Field(
+        30.0, description="How long a client may take to send its body (408), and may read nothing of its response."
+    )
     compression: str = Field(
         "",
         description="Encodings of compressed bodies that are read, and written where clients accept them: `gzip`, "
