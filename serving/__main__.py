@@ -45,7 +45,10 @@ KeyFile = Annotated[
 
 @commands.callback(invoke_without_command=True)
 def serve(context: typer.Context, host: Host = None, port: Port = None) -> None:
-    """Serve the model repository: a local Triton, and the gateway in front of it."""
+    """Serve the model repository: a local Triton, and the gateway in front of it.
+
+    Settings are environment variables, PETROV_…; docs/operate.md lists them.
+    """
     if context.invoked_subcommand is None:
         _run(_settings(host=host, port=port))
 
@@ -63,8 +66,8 @@ def gateway(triton: Triton = None, host: Host = None, port: Port = None) -> None
 def key(
     name: Annotated[str, typer.Argument(help="Owner of the key, shown in metrics, logs and refusals.")],
     scope: Scopes = None,
-    rate: Annotated[float | None, typer.Option(help="Fields per second; else no limit.", show_default=False)] = None,
-    burst: Annotated[int | None, typer.Option(help="Fields at once; else a second's.", show_default=False)] = None,
+    rate: Annotated[float | None, typer.Option(help="Samples per second; else no limit.", show_default=False)] = None,
+    burst: Annotated[int | None, typer.Option(help="Samples at one time; else a second's.", show_default=False)] = None,
     file: KeyFile = None,
 ) -> None:
     """Make an API key: print it, once, and add its hash to the key file or, without a file, print that too."""

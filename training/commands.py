@@ -37,7 +37,10 @@ STOPPED = 130  # the exit status of a program that Ctrl-C has ended
 Workers = Annotated[int, typer.Option(min=0, help="Processes that read batches while the network learns.")]
 Amounts = Annotated[
     bool,
-    typer.Option("--amounts/--no-amounts", help="Train on a half and a quarter of your data, too, for the report."),
+    typer.Option(
+        "--amounts/--no-amounts",
+        help="Train on a half and a quarter of your data, too, of trajectories on a half, for the report.",
+    ),
 ]
 
 
