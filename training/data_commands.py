@@ -49,10 +49,11 @@ def describe(
     """Show what a data file holds, and print a problem file for it.
 
     What the file does not say is guessed, and a comment `# guess:` stands at
-    every such line. Guesses of the outputs, of the sample axis and of time have
-    to be confirmed before a training: by --outputs, or by removing the comment.
-    Its `files` are named from this folder: leave it here. --write keeps a file
-    that is here already, unless it is a draft that has not been edited.
+    every such line. Guesses of outputs, inputs, samples, time and points (the
+    word behind the colon) have to be confirmed before a training: by --outputs,
+    or by removing the comment. Its `files` are named from this folder: leave it
+    here. --write keeps a file that is here already, unless it is a draft that has
+    not been edited.
 
     python -m training describe heat.h5 --outputs temperature --write
     python -m training describe plates > plates.toml
