@@ -136,19 +136,33 @@ def all_cards() -> str:
 
 
 def shown(value: Any) -> str:
-    """Return a list of objects as a table, an object as a list, and other values as text."""
+    """Return a list of objects as a table, an object as a list with its tables behind it, and other values as text."""
     if isinstance(value, dict):
-        return "\n".join(f"- {name.replace('_', ' ')}: {cell(each)}" for name, each in value.items())
-    if not (isinstance(value, list) and value and all(isinstance(row, dict) for row in value)):
+        named = [(name.replace("_", " "), each) for name, each in value.items()]
+        lines = "\n".join(f"- {name}:{below(each)}" for name, each in named if not is_table(each))
+        return "\n\n".join([lines, *(f"*{name}*\n\n{shown(each)}".strip() for name, each in named if is_table(each))])
+    if not is_table(value):
         return cell(value)
     columns = list(dict.fromkeys(column for row in value for column in row))
     return markdown(columns, [[cell(row.get(column, "")) for column in columns] for row in value])
 
 
+def below(value: Any) -> str:
+    """Return a value as text behind its name, an object of sentences as a list of its own."""
+    if isinstance(value, dict) and all(isinstance(each, str) for each in value.values()):
+        return "".join(f"\n    - {name}: {each}" for name, each in value.items())
+    return f" {cell(value)}"
+
+
+def is_table(value: Any) -> bool:
+    """Return whether a value is a list of objects."""
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) for row in value)
+
+
 def cell(value: Any) -> str:
     """Return a value as text."""
     if isinstance(value, dict):
-        return ", ".join(f"{name} {cell(each)}" for name, each in value.items())
+        return "; ".join(f"{name.replace('_', ' ')}: {cell(each)}" for name, each in value.items())
     if isinstance(value, list):
         is_grid = len(value) == 2 and all(isinstance(each, int) for each in value)
         return " x ".join(map(cell, value)) if is_grid else ", ".join(map(cell, value)) or "none"
