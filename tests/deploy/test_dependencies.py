@@ -134,6 +134,10 @@ def test_every_import_of_a_stage_is_declared_for_it(stage: str, known: dict[str,
     assert not missing
 
 
+def test_every_extra_whose_files_score_writes_brings_the_lock_of_unfinished_ones() -> None:
+    assert [each for each in ("cli", "hdf5", "zarr") if "filelock" not in CLIENT["optional-dependencies"][each]] == []
+
+
 def test_every_group_that_a_text_names_exists() -> None:
     kinds = ("*.md", "*.ipynb", "*.py", "*/Dockerfile", "Makefile")
     named_ = subprocess.run(
