@@ -126,10 +126,12 @@ def attention(
 ) -> None:
     """Profile types of attention: time and memory of a training step, and the paper's claims about them.
 
-    A step is forward and backward on one thread, in processor time. Memory is the peak beyond weights and input. The
-    costs of each type are fitted as a power of the tokens. fourier is computed as Q (K^T V), softmax by the fused
-    kernel; fourier-explicit and softmax-explicit as in the paper, with an n x n matrix. A profile of other types,
-    lengths, steps or channels than by default is printed, and written with --json.
+    A step is forward and backward on one thread, in processor time. Memory is the
+    peak beyond weights and input. The costs of each type are fitted as a power of
+    the tokens. fourier is computed as Q (K^T V), softmax by the fused kernel;
+    fourier-explicit and softmax-explicit as in the paper, with an n x n matrix. A
+    profile of other types, lengths, steps or channels than by default is printed,
+    and written with --json.
 
     python -m benchmarks attention --types softmax,kernel-oglu2,galerkin --lengths 64,128 --json profile.json
     """

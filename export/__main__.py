@@ -28,8 +28,10 @@ def export(
 ) -> None:
     """Publish checkpoints as the next versions of their models, in the formats of their recipes.
 
-    A checkpoint that is already published unchanged is left alone. A graph that differs from its network is refused,
-    and the repository stays as it was.
+    A checkpoint that is already published unchanged is left alone. A graph that
+    differs from its network is refused, and the repository stays as it was.
+
+    python -m export runs/heat-quick
     """
     if name is not None and len(folders) > 1:
         raise typer.BadParameter(f"one name cannot serve {len(folders)} checkpoints", param_hint="--name")

@@ -30,10 +30,10 @@ def memorise(
 ) -> None:
     """Measure what one layer of rank-1 attention memorises, beside hardmax, full rank and a constructed head.
 
-    Sequences are random sets of tokens with random labels, unless the
-    experiment says otherwise; `entities` reads WNUT-17 and UNER English-EWT
-    from the folder that DATA_PATH names; `context` draws ambiguous words. An interrupted command continues where
-    it stopped. All experiments take half an hour of one core.
+    Sequences are random sets of tokens with random labels, unless the experiment
+    says otherwise; `entities` reads WNUT-17 and UNER English-EWT from the folder
+    that DATA_PATH names; `context` draws ambiguous words. An interrupted command
+    continues where it stopped. All experiments take half an hour of one core.
 
     python -m research memorise sequences --out runs/memorisation --plot memorisation.png
     """

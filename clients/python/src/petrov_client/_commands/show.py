@@ -132,8 +132,9 @@ def example(
 ) -> None:
     """Write an input of the model to OUT, for [bold]petrov predict[/].
 
-    Without options it is a new sample, where the problem has a sampler, or the first stored test sample. For a sequence
-    model OUT may be left out: the text and its label are printed.
+    Without options it is a new sample, where the problem has a sampler, or the
+    first stored test sample. For a sequence model OUT may be left out: the text
+    and its label are printed.
 
     Example: petrov example darcy permeability.npy
 
