@@ -38,6 +38,10 @@ def test_generated_parts_of_a_page_are_those_of_the_results(page: Path) -> None:
     assert text == pages.filled(text), "run .venv/bin/python -m benchmarks pages"
 
 
+def test_settings_without_a_default_show_none_that_could_be_set() -> None:
+    assert "`None`" not in pages.settings()
+
+
 def test_all_results_are_shown() -> None:
     names = {found[1] for page in pages.pages() for found in pages.GENERATED.findall(page.read_text())}
     assert {tables.README, *pages.PARTS} <= names
