@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from physics import burgers, cole_hopf
 from research import closed_form_picture
+from research.memorisation.panels import expect_picture
 from schema.card import CheckpointCard
 from training import checkpoint, recipes
 from training.data.generate import MeasuredSamples
@@ -50,8 +51,10 @@ Numbers = NDArray[np.float32]
 
 def closed_form(
     folder: Annotated[Path | None, typer.Argument(help="Where the checkpoint is written.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="Where the picture of the attention is written.")] = None,
-    keys: Annotated[list[int] | None, typer.Option(help="Measure a sum over so few points. Repeatable.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option(callback=expect_picture, help="Where the picture of the attention is written.")
+    ] = None,
+    keys: Annotated[list[int] | None, typer.Option(min=1, help="Measure a sum over so few points. Repeatable.")] = None,
     data: Annotated[Path, typer.Option(help="The folder of the samples, for --keys.")] = Path("data"),
 ) -> None:
     """Write the checkpoint of Burgers' closed form, which has no weights, and measure it.
@@ -63,6 +66,8 @@ def closed_form(
     python -m research closed-form --picture docs/closed-form.png
     python -m research closed-form --keys 16 --keys 20 --keys 24
     """
+    if not (keys or picture or folder):
+        raise typer.BadParameter("expected a folder for the checkpoint, --picture or --keys")
     if keys:
         few_keys(keys, data)
     if picture:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from research.memorisation import continuous, training
+from research.memorisation import continuous, panels, training
 from research.memorisation.curves import tables
 from research.memorisation.trials import EXPERIMENTS, Record, Row, Sets, Trial
 from training.files import write_text
@@ -26,7 +26,10 @@ def memorise(
             file_okay=False, help="The folder of the rows, <experiment>.json; rows in it are not computed again."
         ),
     ] = Path("docs/memorisation"),
-    plot: Annotated[Path | None, typer.Option(dir_okay=False, help="Draw the experiments into this file.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(dir_okay=False, callback=panels.expect_picture, help="Draw the experiments into this file."),
+    ] = None,
 ) -> None:
     """Measure what one layer of rank-1 attention memorises, beside hardmax, full rank and a constructed head.
 
@@ -40,15 +43,13 @@ def memorise(
     wanted = experiments or list(EXPERIMENTS)
     if unknown := [name for name in wanted if name not in EXPERIMENTS]:
         raise typer.BadParameter(f"expected some of {', '.join(EXPERIMENTS)} but got {', '.join(unknown)}")
-    if plot:
-        expect_picture(plot)  # before half an hour of trials
     records = [measured(name, out) for name in wanted]
     console = Console()
     for record in records:
         for table in tables(record):
             console.print(table)
     if plot:
-        picture(records, plot)
+        panels.draw(records, plot)
 
 
 def measured(experiment: str, folder: Path) -> Record:
@@ -56,30 +57,6 @@ def measured(experiment: str, folder: Path) -> Record:
     trials = list(EXPERIMENTS[experiment]())
     with counted(experiment, len(trials), "trials") as advance:
         return complete(experiment, trials, folder / f"{experiment}.json", advance)
-
-
-def expect_picture(target: Path) -> None:
-    """Require the library, which is part of the development environment only, and a kind of file that it writes.
-
-    Raises:
-        BadParameter: The library is missing, or the suffix is of no picture.
-    """
-    try:
-        from matplotlib.figure import Figure  # noqa: PLC0415 -- training itself needs no matplotlib
-    except ModuleNotFoundError as error:
-        message = f"it needs {error.name}, which is not installed: pip install {error.name}"
-        raise typer.BadParameter(message, param_hint="--plot") from error
-    if target.suffix[1:].lower() not in (known := Figure().canvas.get_supported_filetypes()):
-        raise typer.BadParameter(
-            f"expected a file that ends in .{', .'.join(sorted(known))} but got {target}", param_hint="--plot"
-        )
-
-
-def picture(records: Sequence[Record], target: Path) -> None:
-    """Draw the records."""
-    from research.memorisation.panels import draw  # noqa: PLC0415 -- see `expect_picture`
-
-    draw(records, target)
 
 
 def complete(

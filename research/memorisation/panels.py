@@ -7,7 +7,9 @@ from pathlib import Path
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
+import typer
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator, StrMethodFormatter
 
 from research.memorisation.curves import AXES, FUNCTIONS, curves, floors, height
@@ -35,6 +37,17 @@ SUBJECTS = {
     "universality": "error",
     "order": "error of a function of the order",
 }
+
+
+def expect_picture(target: Path | None) -> Path | None:
+    """Return the file of an option, if it is of a kind that can be drawn, before anything is computed.
+
+    Raises:
+        BadParameter: Its suffix is of no picture.
+    """
+    if target and target.suffix[1:].lower() not in (known := Figure().canvas.get_supported_filetypes()):
+        raise typer.BadParameter(f"expected a file that ends in .{', .'.join(sorted(known))} but got {target}")
+    return target
 
 
 def draw(records: Sequence[Record], target: Path) -> None:
