@@ -212,7 +212,13 @@ def dot(a: Token, b: Token) -> Decimal:
 def drawn(
     count: int, seed: int, words: int = 10, length: int = 3, channels: int = 16
 ) -> tuple[Tensor, list[list[int]]]:
-    """Draw different sets of words in random order, and one of four labels per token, as the trained ones have."""
+    """Draw different sets of words in random order, and one of four labels per token, as the trained ones have.
+
+    Raises:
+        ValueError: There are fewer different sets.
+    """
+    if (possible := math.comb(words, length)) < count:
+        raise ValueError(f"expected at most {possible} sets of {length} of {words} words but got {count}")
     rng, generator = Random(seed), torch.Generator().manual_seed(seed)  # noqa: S311 - reproducible, not secret
     embedding = torch.randn(words, channels, dtype=torch.float64, generator=generator)
     sets: set[frozenset[int]] = set()

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from training.nn.grids import Mask, Tokens, graphing
+from training.nn.grids import TOKENS, Mask, Tokens, expect, graphing
 
 
 class LowRankAttention(nn.Module):
@@ -29,6 +29,9 @@ class LowRankAttention(nn.Module):
         hard: Attend to the keys of the largest score only (`hardmax`). Its derivative is 0 almost everywhere, so
             queries and keys learn by the derivative of softmax (the straight-through estimator).
 
+    Raises:
+        ValueError: A size is below 1.
+
     References:
         | Are Transformers with One Layer Self-Attention Using Low-Rank Weight Matrices Universal Approximators?
         | (Kajitsuka & Sato, ICLR 2024)
@@ -41,20 +44,24 @@ class LowRankAttention(nn.Module):
     """
 
     def __init__(self, channels: int, rank: int = 1, heads: int = 1, *, hard: bool = False) -> None:
-        if rank < 1 or heads < 1:
-            raise ValueError(f"expected a rank and heads of at least 1 but got {rank} and {heads}")
+        if min(channels, rank, heads) < 1:
+            raise ValueError(f"expected channels, rank and heads of at least 1 but got {channels}, {rank}, {heads}")
         super().__init__()
         self.query, self.key, self.value = (nn.Linear(channels, heads * rank, bias=False) for _ in range(3))
         self.output = nn.Linear(heads * rank, channels, bias=False)
         self.heads, self.hard = heads, hard
 
     def forward(self, tokens: Tokens, mask: Mask | None = None) -> Tokens:
-        """Return the tokens with their contexts. A mask, `[batch, 1, key]` for padding, is true for visible keys.
+        """Return the tokens with their contexts, those of `[batch, token, channel]`.
+
+        A mask, `[batch, 1, key]` for padding or `[batch, query, key]`, is true for visible keys. Of a query that sees
+        none, all keys are visible.
 
         Raises:
             ValueError: The tokens or the mask have another shape.
         """
-        expect_shapes(tokens, mask)
+        expect(tokens, TOKENS, self.query.in_features, self)
+        expect_mask(tokens, mask)
         scores = self.split(self.query(tokens)) @ self.split(self.key(tokens)).transpose(-2, -1)
         if mask is not None:
             mask = mask if self.heads == 1 else mask[:, None]
@@ -70,12 +77,10 @@ class LowRankAttention(nn.Module):
         return x if self.heads == 1 else x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
 
-def expect_shapes(tokens: Tensor, mask: Tensor | None) -> None:
+def expect_mask(tokens: Tensor, mask: Tensor | None) -> None:
     """Refuse other shapes: a mask `[batch, key]` would be one of queries where there are as many tokens as samples."""
     if graphing():
         return
-    if tokens.dim() != 3:
-        raise ValueError(f"expected tokens [batch, token, channel] but got the shape {tuple(tokens.shape)}")
     batch, count, _ = tokens.shape
     fitting = {(samples, queries, count) for samples in (1, batch) for queries in (1, count)}
     if mask is not None and tuple(mask.shape) not in fitting:

@@ -59,6 +59,11 @@ def test_other_labels_are_refused(labels: list[list[int]], message: str) -> None
         construct(drawn(2, seed=3)[0], labels)
 
 
+def test_more_sets_than_there_are_are_refused() -> None:
+    with pytest.raises(ValueError, match="expected at most 4 sets of 3 of 4 words but got 5"):
+        drawn(5, seed=0, words=4)
+
+
 def test_it_is_equivariant_under_permutations() -> None:
     sequences, labels = drawn(6, seed=1)
     built = construct(sequences, labels, torch.Generator().manual_seed(1))

@@ -145,8 +145,9 @@ def test_padding_is_not_seen(hard: bool, heads: int) -> None:
 @pytest.mark.parametrize(
     ("tokens", "mask", "message"),
     [
-        ((7, D), None, r"expected tokens \[batch, token, channel\] but got the shape \(7, 5\)"),
-        ((2, 3, 5, D), None, r"expected tokens \[batch, token, channel\]"),
+        ((7, D), None, r"LowRankAttention: expected \[batch, token, channel\] with 5 channels but got \(7, 5\)"),
+        ((2, 3, 5, D), None, r"expected \[batch, token, channel\] with 5 channels but got \(2, 3, 5, 5\)"),
+        ((2, 3, 4), None, r"with 5 channels but got \(2, 3, 4\)"),
         ((5, 5, D), (5, 5), r"expected a mask \[batch, 1, key\] or .* but got the shape \(5, 5\)"),
         ((2, 5, D), (2, 1, 4), r"but got the shape \(2, 1, 4\)"),
     ],
