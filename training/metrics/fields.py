@@ -170,7 +170,7 @@ class ErrorMeasure:
     def __call__(self, prediction: Fields, truth: Fields, grid: Grid | None = None) -> NDArray[np.float64]: ...
 
     def __call__(self, prediction: Any, truth: Any, grid: Grid | None = None) -> Any:
-        """Return the errors `[batch]`: of tensors in their precision, of arrays in double precision as an array.
+        """Return the errors `[batch]`: of tensors in their precision, at least single, of arrays as an array in double.
 
         Args:
             prediction: A field `[batch, (component), *grid]`, on scattered points `[batch, point, (component)]`.
@@ -194,8 +194,9 @@ class ErrorMeasure:
             )
         grid = Grid.unit(truth.shape[1:]) if grid is None else grid
         grid.expect(truth)
-        if isinstance(truth, Tensor):
-            return self.checked(self.compute(prediction, truth, grid), truth)
+        if isinstance(truth, Tensor):  # sums over a grid in half precision overflow, or lose most of their digits
+            found, wanted = (each.float() if each.element_size() < 4 else each for each in both)
+            return self.checked(self.compute(found, wanted, grid), truth)
         found, wanted = (torch.from_numpy(np.asarray(each, dtype=np.float64)) for each in (prediction, truth))
         return self.checked(self.compute(found, wanted, grid), wanted).numpy()
 
@@ -350,9 +351,11 @@ def gradients(points: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[n
 
     Returns:
         Numbers of the neighbours `[point, neighbour]`, and the weights `[point, neighbour, dimension]` of the
-        differences to them. Points that coincide have none.
+        differences to them. Points that coincide have none, and neither has a single point.
     """
-    count = min(NEIGHBOURS[points.shape[1]], len(points) - 1)
+    count = max(0, min(NEIGHBOURS[points.shape[1]], len(points) - 1))
+    if not count:
+        return np.zeros((len(points), 0), np.int64), np.zeros((len(points), 0, points.shape[1]))
     distance, index = cKDTree(points).query(points, [*range(2, count + 2)])
     apart = points[index] - points[:, None]
     inverse = np.divide(1, distance, out=np.zeros_like(distance), where=distance > 0)

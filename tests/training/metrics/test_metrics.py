@@ -129,6 +129,17 @@ def test_the_scale_of_a_unit_decides_nothing(scale: float) -> None:
         np.testing.assert_allclose(measure(*single, grid), measure(found, truth, grid), rtol=1e-4, err_msg=measure.name)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", ["relative_l2", "relative_h1", "vrmse", "relative_spectrum", "correlation"])
+def test_half_precision_is_compared_in_single(name: str, dtype: torch.dtype) -> None:
+    """A sum of the points of this grid overflows in float16, and one of more than 256 stops growing in bfloat16."""
+    x = torch.arange(300) * (2 * torch.pi / 300)
+    truth = (1 + torch.sin(x)[:, None] * torch.cos(x))[None].to(dtype)
+    found, grid = (1.1 * truth.float() + 0.1 * torch.cos(3 * x)).to(dtype), Grid.of([PERIODIC] * 2, truth.shape[1:])
+    error = METRICS[name](found, truth, grid)
+    assert error.item() == pytest.approx(METRICS[name](found.double(), truth.double(), grid).item(), rel=1e-3)
+
+
 @pytest.mark.parametrize("lost", [np.nan, np.inf])
 def test_a_prediction_that_is_no_number_is_never_right(lost: float) -> None:
     found, truth = np.random.default_rng(0).standard_normal((2, 2, 8, 8))
@@ -194,6 +205,11 @@ def test_gradients_on_points_are_exact_for_linear_fields_and_of_first_order(dime
 
     assert error(4000) < 0.5 * error(250) + 0.01
     assert error(4000) < {1: 0.01, 2: 0.05, 3: 0.15}[dimension]
+
+
+def test_one_point_has_no_gradient() -> None:
+    grid = Grid(scattered=True, coordinates=torch.rand(3, 2, 2), inside=torch.tensor([[1, 0], [1, 1], [0, 0]]))
+    assert h1(torch.ones(3, 2), torch.tensor([[1.0, 2.0]]).expand(3, 2), grid).isnan().tolist() == [True, False, True]
 
 
 def test_weights_of_points_count_in_every_mean() -> None:
