@@ -76,6 +76,8 @@ class EncoderConfig(BaseModel):
             raise ValueError(
                 f"{self.attention} attention has no causal form: leave causal out, or use a kernel-... type"
             )
+        if self.attention_norm == "instance" and (self.causal or self.attention == "causal"):
+            raise ValueError("instance norm is over all tokens, later ones, too: set attention_norm = 'layer'")
         return self
 
     @model_validator(mode="after")

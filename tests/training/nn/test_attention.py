@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +116,10 @@ def test_equals_the_formula(kind: str, tokens: Tensor, positions: Tensor) -> Non
     torch.testing.assert_close(attention(tokens, positions=positions), expected)
 
 
-@pytest.mark.parametrize("norm", ["layer", "instance", "none"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "norm"),
+    [case for case in product(KINDS, ["layer", "instance", "none"]) if case != ("causal", "instance")],  # is refused
+)
 def test_a_gradient_reaches_every_parameter(kind: str, norm: str, tokens: Tensor, positions: Tensor) -> None:
     attention = build(kind, norm=norm)
     attention(tokens, positions=positions).square().sum().backward()
@@ -187,6 +190,21 @@ def test_a_hidden_key_has_no_influence(kind: str, tokens: Tensor, positions: Ten
     torch.testing.assert_close(first, second)
     padding = attention(tokens, positions=positions, mask=mask[:, :1].double())
     torch.testing.assert_close(padding, first)
+
+
+@pytest.mark.parametrize("kind", ["fourier", "softmax", "kernel-elu"])
+def test_a_norm_over_all_tokens_refuses_a_mask(kind: str, tokens: Tensor, positions: Tensor) -> None:
+    """Hidden tokens would change the output by its own size, and later ones that of causal attention."""
+    attention, padding = build(kind, norm="instance"), torch.ones(B, 1, N)
+    attention(tokens, positions=positions)
+    with pytest.raises(ValueError, match="instance norm accepts no mask: it is over all tokens"):
+        attention(tokens, positions=positions, mask=padding)
+
+
+@pytest.mark.parametrize("kind", ["causal", "kernel-elu"])
+def test_causal_attention_refuses_a_norm_over_all_tokens(kind: str) -> None:
+    with pytest.raises(ValueError, match="instance norm is over all tokens, later ones, too"):
+        build(kind, norm="instance", **({"causal": True} if kind == "kernel-elu" else {}))
 
 
 @pytest.mark.parametrize("kind", MASKED)

@@ -222,6 +222,7 @@ def onnx_session(module: EveryType) -> onnxruntime.InferenceSession:
         ({"dropout": 1.5}, "less than or equal to 1"),
         ({"local": 4}, "an odd stencil in local but got 4"),
         ({"causal": True}, "galerkin attention has no causal form"),
+        ({"attention": "causal", "attention_norm": "instance"}, "instance norm is over all tokens, later ones, too"),
     ],
 )
 def test_options_that_build_no_layer_are_refused(options: dict[str, Any], message: str) -> None:

@@ -72,7 +72,7 @@ class HeadAttention(nn.Module):
         heads: The number of heads.
         coordinates: The number of coordinates of a position. They are prepended to the features of every head. With 0
             the layer takes no positions and has no output projection: the heads are concatenated.
-        norm: `layer` over the features of a head, `instance` over the tokens, or `none`.
+        norm: `layer` over the features of a head, `instance` over all tokens, or `none`.
         eps: The epsilon of the norms.
         gain: The Xavier gain of the initial weights of the projections.
         diagonal: The multiple of the identity that is added to them. With the small gain, the layer starts near a
@@ -150,12 +150,16 @@ class HeadAttention(nn.Module):
 
         Raises:
             ValueError: The tokens have another layout or number of features; positions are missing, unexpected or of
-                another dimension; an argument is of other samples or tokens, which would be broadcast; or the attention
-                accepts no mask.
+                another dimension; an argument is of other samples or tokens, which would be broadcast; or there is a
+                mask, which the attention or its norm over tokens does not accept.
         """
         for tokens in (query, key, value):
             if tokens is not None:
                 expect(tokens, TOKENS, self.channels, self)
+        if mask is not None and isinstance(self.first_norm, HeadInstanceNorm):
+            raise ValueError(
+                "instance norm accepts no mask: it is over all tokens, hidden ones, too; expected layer norm"
+            )
         self.expect_alike(query, key, value, positions, key_positions, mask, weight)
         if all(other is None for other in (key, value, key_positions, mask, weight)):
             mixed = self.fast_self_attention(query, positions)

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.nn.attention.heads import HeadAttention
+from training.nn.attention.heads import HeadAttention, HeadInstanceNorm
 from training.nn.grids import Mask, Mixed, tracing
 
 BLOCK = 64  # tokens per block of causal attention: about the width of a head, where both terms of the cost are equal
@@ -114,6 +114,9 @@ class KernelAttention(HeadAttention):
         causal: Let every token attend to itself and to its predecessors only. Keys are then in the order of the queries
             and of the same number; otherwise `forward` raises a ValueError.
 
+    Raises:
+        ValueError: It is causal, and its norm is over the tokens; see also `HeadAttention`.
+
     References:
         | Linear Self-Attention Approximation via Trainable Feedforward Kernel (Yorsh & Kovalenko, 2022)
         | https://arxiv.org/abs/2211.04076
@@ -140,6 +143,8 @@ class KernelAttention(HeadAttention):
         **options: Any,
     ) -> None:
         super().__init__(channels, heads, coordinates, **options)
+        if causal and isinstance(self.first_norm, HeadInstanceNorm):
+            raise ValueError("instance norm is over all tokens, later ones, too; expected layer norm with causal")
         self.features, self.causal = features(self.width, None if shared else heads), causal
 
     def mix(self, Q: Mixed, K: Mixed, V: Mixed, mask: Mask | None) -> Mixed:
