@@ -20,10 +20,12 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.optim.adamw import adamw
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_map
@@ -262,6 +264,8 @@ def _single(value: Any) -> Any:
 class Rounded(TorchDispatchMode):
     """Round the factors of every product to a precision, as a GPU does: a context for any device.
 
+    Softmax attention is taken apart into its products inside of it, which a fused kernel would keep in float32.
+
     Example:
         >>> x = torch.tensor([[1 + 2.0**-9]])
         >>> with torch.no_grad(), Rounded("bfloat16"):
@@ -271,7 +275,15 @@ class Rounded(TorchDispatchMode):
 
     def __init__(self, precision: Precision) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # of torch
-        self.bits = lookup(BITS, precision, "precision")
+        self.bits, self._apart = lookup(BITS, precision, "precision"), ExitStack()
+
+    def __enter__(self) -> Any:
+        self._apart.enter_context(sdpa_kernel(SDPBackend.MATH))
+        return super().__enter__()  # type: ignore[no-untyped-call]  # of torch
+
+    def __exit__(self, *error: object) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]  # of torch
+        self._apart.close()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         del types

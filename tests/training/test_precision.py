@@ -9,6 +9,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor, nn
+from torch.nn import functional
 from tritonclient.grpc import model_config_pb2 as pb
 
 from export import parity, triton_config
@@ -104,6 +105,16 @@ def test_what_is_added_to_a_product_is_not_rounded() -> None:
     with torch.no_grad(), Rounded("bfloat16"):
         found = torch.addmm(torch.full((2, 2), FINE), torch.eye(2), torch.zeros(2, 2))
     assert found[0, 0].item() == pytest.approx(FINE)
+
+
+def test_products_of_softmax_attention_are_rounded() -> None:
+    query, key, value = torch.randn(3, 2, 2, 30, 8)
+    with torch.no_grad():
+        exact = functional.scaled_dot_product_attention(query, key, value)
+        with Rounded("bfloat16"):
+            rough = functional.scaled_dot_product_attention(query, key, value)
+        assert 1e-4 < (rough - exact).abs().max() < 0.1
+        assert torch.equal(functional.scaled_dot_product_attention(query, key, value), exact)  # behind it
 
 
 def test_the_config_of_less_precision_allows_tf32_and_any_other_does_not() -> None:
