@@ -132,13 +132,14 @@ def released(folder: Path) -> list[Path]:
 
 
 def holds(version: Path, source: Path) -> bool:
-    """Return whether a version has the graph of a released one, and is whole."""
+    """Return whether a version has graph and card of a released one, and is whole."""
     try:
         found, expected = (read_json(path / CERTIFICATE) for path in (version, source))
+        card, released_card = (read_json(path / CARD) | {"version": None} for path in (version, source))
     except (OSError, ValueError):
         return False
     same = all(found.get(part) == expected.get(part) for part in ("artefact", "checkpoint"))
-    return same and made_of(version) is not None
+    return same and card == released_card and made_of(version) is not None
 
 
 def move(staged: Path, model: Path, aside: Path) -> Path:

@@ -31,9 +31,20 @@ from export import triton_config
 from export.graphs.to_onnx import GraphError
 from export.parity import ParityError
 from export.signature import Signature
-from export.triton_config import CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
-from export.versions import COMPANIONS, FORMATS, ONNX, CardError, Companion, belongs, build, companions, signature_of
-from schema.card import QUALITY
+from export.triton_config import CARD, CERTIFICATE, CONFIG, made_of, newest, prune, staging, tensors_of, versions
+from export.versions import (
+    COMPANIONS,
+    FORMATS,
+    ONNX,
+    CardError,
+    Companion,
+    belongs,
+    build,
+    companions,
+    measured,
+    signature_of,
+)
+from schema.card import QUALITY, Measured
 from training import checkpoint as checkpoints
 from training.files import read_json, write_text
 from training.messages import UserError
@@ -239,12 +250,15 @@ def check_names(folder: Path, signature: Signature) -> None:
 
 
 def is_published(path: Path, checkpoint: Checkpoint, signature: Signature) -> bool:
-    """Return whether the newest version is this checkpoint, with the graph of its certificate and the same examples.
+    """Return whether the newest version is this checkpoint, with its examples and what was measured of it.
 
-    A version that was tampered with is not: the next one replaces it.
+    A version that was tampered with, whose graph is not that of its certificate, is not: the next one replaces it.
     """
     version = newest(path)
     if made_of(version) != checkpoint.digest or tensors_of(version) != names_of(signature):
+        return False
+    said = {key: value for key, value in read_json(version / CARD).items() if key in Measured.model_fields}
+    if said != measured(checkpoint):
         return False
     own, stored = (
         file.read_bytes() if file is not None and file.exists() else None

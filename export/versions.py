@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shutil
 from importlib.metadata import version as installed
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
@@ -162,10 +162,10 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> Card
         CardError: The checkpoint's card does not say how it was trained and measured.
     """
     problem, signature = checkpoint.description, Signature.of_checkpoint(checkpoint)
-    measured = COUNTED if isinstance(problem, SequenceDescription) else MEASURED
-    if missing := [key for key in measured if key not in checkpoint.card.model_fields_set]:
+    wanted = COUNTED if isinstance(problem, SequenceDescription) else MEASURED
+    if missing := [key for key in wanted if key not in checkpoint.card.model_fields_set]:
         raise CardError(
-            f"expected {', '.join(measured)} in the checkpoint's card.json but {', '.join(missing)} is missing"
+            f"expected {', '.join(wanted)} in the checkpoint's card.json but {', '.join(missing)} is missing"
         )
     solved = (
         {"task": problem.task}
@@ -187,13 +187,18 @@ def card(checkpoint: Checkpoint, model: str, version: int, format_: str) -> Card
             **{name: part for name, part in parts.items() if part or name == "inputs"},
             "limits": signature.limits.model_dump(exclude_none=True),
             **({"warnings": warned} if warned else {}),
-            **checkpoint.card.model_dump(mode="json", include={*Measured.model_fields}, exclude_unset=True),
+            **measured(checkpoint),
             "checkpoint": {
                 "sha256": checkpoint.digest,
                 "parameters": sum(parameter.numel() for parameter in checkpoint.operator.parameters()),
             },
         }
     )
+
+
+def measured(checkpoint: Checkpoint) -> dict[str, Any]:
+    """Return what was measured of a checkpoint, as the cards of its versions have it."""
+    return checkpoint.card.model_dump(mode="json", include={*Measured.model_fields}, exclude_unset=True)
 
 
 def warnings(measured: CheckpointCard, signature: Signature) -> list[str]:

@@ -167,6 +167,15 @@ def test_another_checkpoint_before_it_keeps_its_number(folder: Path, repository:
         assert read(repository / name / "2" / triton_config.CERTIFICATE)["version"] == 2
 
 
+def test_a_card_that_was_measured_anew_is_that_of_another_version(folder: Path, repository: Path) -> None:
+    released.install(folder, repository)
+    card = repository / "darcy" / "1" / triton_config.CARD
+    card.write_text(json.dumps(read(card) | {"errors": []}))
+    assert [path.name for path in released.install(folder, repository)] == ["2"] * len(MODELS)
+    expected = read(folder / released.FOLDER / "darcy" / triton_config.CARD)
+    assert read(repository / "darcy" / "2" / triton_config.CARD)["errors"] == expected["errors"]
+
+
 def test_an_earlier_version_with_other_tensors_is_taken_out(folder: Path, repository: Path) -> None:
     released.install(folder, repository)
     card = repository / "darcy" / "1" / triton_config.CARD

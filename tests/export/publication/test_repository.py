@@ -279,7 +279,7 @@ def test_a_full_disk_publishes_nothing_and_leaves_what_is_there(
 
 
 @pytest.mark.usefixtures("already_traced")
-def test_other_formats_and_examples_make_another_version(
+def test_other_formats_examples_and_figures_make_another_version(
     checkpoints: dict[str, Path], published: Published, tmp_path: Path
 ) -> None:
     folder, repository = tmp_path / "burgers", copied(published, tmp_path)
@@ -291,12 +291,16 @@ def test_other_formats_and_examples_make_another_version(
     for name in ("burgers", "burgers_torchscript"):
         shutil.copyfile(folder / checkpoint.EXAMPLES, repository / name / "1" / checkpoint.EXAMPLES)
     assert repositories.is_current(folder, repository)
+    worse = [{"grid": [512], "fields": 4, "relative_l2": 0.5}]
+    checkpoint.write_card(folder, checkpoint.read_card(folder).measured({"errors": worse}))
+    assert not repositories.is_current(folder, repository)
     loaded = checkpoint.load_operator(folder)
     recipe = loaded.recipe.model_copy(update={"formats": ("onnx",)})
     checkpoint.save(folder, loaded.operator, recipe, loaded.problem, loaded.card)
     assert not repositories.is_current(folder, repository)
     assert [(one.model, one.version) for one in publish(folder, repository)] == [("burgers", 2)]
     assert not (repository / "burgers_torchscript").exists()
-    assert json.loads((repository / "burgers" / "2" / "card.json").read_text())["formats"] == ["onnx"]
+    card = json.loads((repository / "burgers" / "2" / "card.json").read_text())
+    assert (card["formats"], card["errors"]) == (["onnx"], worse)
     stored = load_file(repository / "burgers" / "2" / checkpoint.EXAMPLES)
     assert {name: array.shape for name, array in stored.items()} == {"initial": (8, 64), "final": (8, 64)}
