@@ -43,20 +43,30 @@ PerFrame = Annotated[Literal["start", "end"] | None, BeforeValidator(frame_seen)
 
 
 class Frozen(BaseModel):
-    """A part of a description; unknown keys are errors."""
+    """A part of a description or of a recipe; unknown keys are errors, and so are numbers that are not finite."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @model_validator(mode="wrap")
     @classmethod
     def check_truths(cls, values: Any, validate: ModelWrapValidatorHandler[Self]) -> Self:
-        """Refuse true and false for numbers, which Pydantic takes for 1 and 0."""
+        """Refuse true and false for numbers, also in lists, which Pydantic takes for 1 and 0."""
         made = validate(values)
         if isinstance(values, Mapping):
             for name, value in values.items():
-                if isinstance(value, bool) and type(getattr(made, name, value)) in {int, float}:
+                if taken_for_number(value, getattr(made, name, value)):
                     raise ValueError(f"{name}: expected a number (found {str(value).lower()})")
         return made
+
+
+def taken_for_number(value: Any, made: Any) -> bool:
+    """Return whether something that is true or false became a number."""
+    if isinstance(value, bool):
+        return type(made) in {int, float} or (
+            isinstance(made, tuple) and any(type(each) in {int, float} for each in made)
+        )
+    both = isinstance(value, list | tuple) and isinstance(made, tuple) and len(value) == len(made)
+    return both and any(map(taken_for_number, value, made))
 
 
 def validated(kind: type[Document], document: Any, source: object, error: type[ValueError] = ValueError) -> Document:

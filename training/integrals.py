@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+
+from schema.parts import Frozen
 
 NODES, CELLS = "nodes", "cells"
 
@@ -66,10 +67,8 @@ def trace(values: Any, axis: int, end: int, rule: str) -> Any:
     return 1.5 * outermost - 0.5 * values[(..., 1 if end == 0 else -2, *behind)]
 
 
-class IntegralConfig(BaseModel):
+class IntegralConfig(Frozen):
     """An integral of an output field, over a grid or over points by what each of them measures."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     output: int  # the number of the field among the outputs
     component: int | None = None  # which component of it; None for all, or where it has none

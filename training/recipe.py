@@ -17,9 +17,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import torch
 from pydantic import (
     AliasChoices,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Discriminator,
     Field,
     NonNegativeFloat,
@@ -34,7 +32,7 @@ from pydantic import (
 from torch import nn
 
 from schema.faults import PartError
-from schema.parts import validated
+from schema.parts import Frozen, validated
 from schema.problem import Description, Schema, SequenceDescription
 from training.data.generate import DataConfig, MeasuredSamples
 from training.files import parse, put
@@ -46,8 +44,6 @@ from training.problems.problem import PROBLEMS
 from training.problems.problem_file import ProblemFile
 
 R = TypeVar("R", bound="BaseRecipe")
-
-FROZEN = ConfigDict(frozen=True, extra="forbid")
 
 
 #: What trainings on the data of problem files have where a document of an earlier release says nothing.
@@ -83,10 +79,8 @@ class RecipeError(UserError):
     """A recipe cannot be read: the message names the file, the key and what was expected there."""
 
 
-class BaseRecipe(BaseModel):
+class BaseRecipe(Frozen):
     """What every recipe says: a model's name and preset, a problem, a network, and the formats of its export."""
-
-    model_config = FROZEN
 
     kind: str
     model: str
@@ -115,15 +109,13 @@ class BaseRecipe(BaseModel):
         return self
 
 
-class Fit(BaseModel):
+class Fit(Frozen):
     """How to train on fields: one cycle of an optimiser's rate, with gradient clipping.
 
     With `seconds` the schedule follows the processor time that has been used, and the training ends with it: after
     `least` steps at least, and after `epochs` at most. An epoch is one pass over the samples, or `least` steps of it,
     or more passes where there are many validation samples. `unroll` and `through` are of trajectories alone.
     """
-
-    model_config = FROZEN
 
     epochs: PositiveInt  # passes over the training samples
     seconds: PositiveFloat | None = None
@@ -186,33 +178,28 @@ class Fit(BaseModel):
         return build_optimiser(network, self, steps)
 
 
-class Start(BaseModel):
+class Start(Frozen):
     """An earlier model whose weights a training starts from; see `training.fit.search`."""
-
-    model_config = FROZEN
 
     folder: str  # of its checkpoint
     digest: str  # the SHA-256 of its weights, config and calibration
     operator: OperatorConfig  # its network
 
 
-class Coarse(BaseModel):
+class Coarse(Frozen):
     """Samples on a coarser grid that a training begins with."""
-
-    model_config = FROZEN
 
     samples: str  # name of the prepared samples in the data folder
     batch: PositiveInt  # of them
     share: float = Field(default=0.75, gt=0, lt=1)  # of the training that they have; then the rate is low
 
 
-class Candidate(BaseModel):
+class Candidate(Frozen):
     """A network in the race at the start of a training; see `training.fit.search`."""
 
-    model_config = FROZEN
-
     name: str  # in words, for card and report
-    operator: dict[str, int | str | tuple[bool, ...]] = {}  # keys of the operator's config; `step.key` of trajectories
+    # Keys of the operator's config; `step.key` of trajectories.
+    operator: dict[str, int | str | tuple[bool, ...]] = Field(default_factory=dict)
     start: Start | None = None  # the earlier model that it starts from, instead of such keys
     fine: bool = False  # whether it is trained without the coarse samples, where there are any
     handicap: PositiveFloat = 1.0  # by which its errors are multiplied before they are compared

@@ -20,11 +20,12 @@ from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import Field, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
 from research.cao2021.layers import ResidualBlock
+from schema.parts import Frozen
 from training.nn.grids import TOKENS, Tokens, expect
 from training.nn.pointwise import Dropout
 
@@ -36,10 +37,8 @@ NOTHING = -9e15  # the score of a pair without an edge
 SLOPE = 1e-2  # of the scores below zero
 
 
-class GraphConfig(BaseModel):
+class GraphConfig(Frozen):
     """Options of both kinds of feature extractors."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: PositiveInt = 2
     activate: bool = True  # ReLU after all layers but the first and the last

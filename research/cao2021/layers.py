@@ -12,9 +12,10 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
+from schema.parts import Frozen
 from training.nn.grids import FIELDS, TOKENS, Channels, Features, Tokens, expect
 from training.nn.pointwise import Activation, Dropout, build_activation
 
@@ -197,15 +198,13 @@ HIDDEN = 4  # hidden features of the bulk form, per number
 DROPOUT = 0.1
 
 
-class FrequencyHeadConfig(BaseModel):
+class FrequencyHeadConfig(Frozen):
     """Sizes of a frequency head.
 
     Example:
         >>> FrequencyHeadConfig(targets=2, length=3).points is None
         True
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["frequency"] = "frequency"
     targets: PositiveInt = 1  # lists per sample

@@ -13,26 +13,23 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, NonNegativeInt, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor
 
+from schema.parts import Frozen
 from schema.problem import SequenceDescription, SizeLimits
 from training.losses import Batch
 from training.messages import Registry, UserError
 from training.problems.problem import VARIABLE
 
-FROZEN = ConfigDict(frozen=True, extra="forbid")
 
-
-class SequenceData(BaseModel):
+class SequenceData(Frozen):
     """Numbers and lengths of the samples.
 
     Expressions have more than `length[0]` and fewer than `length[1]` tokens, as published; texts are cut to `length[1]`
     bytes, and left out if they have fewer than `length[0]`. `corpus` is one of the problem's; by default the first that
     is found, the published one before its stand-in.
     """
-
-    model_config = FROZEN
 
     train: PositiveInt
     validation: PositiveInt  # samples for every decision, such as which epoch to keep

@@ -32,10 +32,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from jaxtyping import Bool, Float, Integer
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import BaseModel, Field, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
 from research.memorisation.low_rank import LowRankAttention
+from schema.parts import Frozen
 from schema.problem import SequenceDescription
 from training.nn.attention import AttentionType
 from training.nn.encoder import EncoderConfig, encoder_stack
@@ -218,7 +219,7 @@ Outputs = Float[Tensor, "batch token output"]
 SPREAD = 0.1  # standard deviation of new embeddings: small, so that no softmax starts as a hardmax, without gradients
 
 
-class MemoriserConfig(BaseModel):
+class MemoriserConfig(Frozen):
     """Sizes of a memoriser.
 
     Attributes:
@@ -228,8 +229,6 @@ class MemoriserConfig(BaseModel):
         heads: Heads of the attention, whose outputs are added.
         hard: Attend by hardmax, which maps most contexts to the same output.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     inputs: ClassVar[int] = 1  # sequences of an input
     length: ClassVar[float] = math.inf  # most tokens of a sequence, as positions are not embedded

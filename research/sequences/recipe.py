@@ -13,24 +13,23 @@ from typing import Annotated, Any, Literal
 from zipfile import BadZipFile
 
 import torch
-from pydantic import BaseModel, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 from torch import nn
 
-from research.sequences.corpus import FROZEN, SEQUENCES, Corpus, CorpusError, SequenceData, Splits
+from research.sequences.corpus import SEQUENCES, Corpus, CorpusError, SequenceData, Splits
 from research.sequences.networks import NetworkConfig, build
 from research.sequences.schedule import SCHEDULES
+from schema.parts import Frozen
 from schema.problem import SequenceDescription
 from training.recipe import AddedRecipe, Kind
 
 
-class SequenceFit(BaseModel):
+class SequenceFit(Frozen):
     """How to train: AdamW on the cross-entropy with gradient clipping.
 
     The rate rises to `learning_rate` over `warmup` batches; then it falls to 0 by a cosine, or as the reciprocal square
     root of the number of batches, as published.
     """
-
-    model_config = FROZEN
 
     epochs: PositiveInt
     steps: PositiveInt  # batches of an epoch

@@ -30,13 +30,11 @@ from typing import Literal, NamedTuple
 import h5py
 import numpy as np
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     NonNegativeInt,
     PositiveInt,
 )
 
-from schema.parts import locations
+from schema.parts import Frozen, locations
 from training.data.dataset import DONE
 from training.data.new_file import new_hdf5
 from training.data.pools import ALL_CORES, Pool, chosen
@@ -53,14 +51,12 @@ WHOLE = "/"  # the group of samples that are divided by their numbers
 STREAMS: tuple[Stream, ...] = ("test", "train")  # the short one first: a file that is being filled can soon be used
 
 
-class DataConfig(BaseModel):
+class DataConfig(Frozen):
     """Which samples to train on.
 
     `mesh` is the number of cells (points) per axis that the equation is solved on; `grids` are the points per axis of
     the strided fields the network is trained on, one grid per batch, drawn at random.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mesh: PositiveInt
     train: PositiveInt
@@ -70,10 +66,8 @@ class DataConfig(BaseModel):
     seed: int | None = None  # of the samples alone; the recipe's by default
 
 
-class MeasuredSamples(BaseModel):
+class MeasuredSamples(Frozen):
     """The samples that a closed form is measured on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     mesh: PositiveInt  # points per axis of the reference solutions
     test: PositiveInt  # how many samples

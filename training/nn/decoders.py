@@ -11,18 +11,17 @@ import math
 from itertools import pairwise
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import nn
 
+from schema.parts import Frozen
 from training.nn.grids import CONVOLUTION, FIELDS, Channels, Coordinates, Features, JoinCoordinates, expect
 from training.nn.pointwise import Activation, Dropout, build_activation
 from training.nn.spectral import SpectralConv
 
 
-class CommonConfig(BaseModel):
+class CommonConfig(Frozen):
     """Options of both decoders of fields."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     coordinates: bool = True  # join the coordinates of the grid first
     joined: PositiveInt | None = None  # features after that; None keeps their number

@@ -18,10 +18,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 from torch import nn
 from torch.nn import functional
 
+from schema.parts import Frozen
 from training.messages import lookup
 from training.nn.attention import Attention, AttentionNorm, AttentionType, build_attention
 from training.nn.grids import TOKENS, Mask, Positions, Tokens, Weight, expect
@@ -35,15 +36,13 @@ POST: dict[str, bool] = {"none": False, "pre": False, "post": True}
 MINUS: dict[str, bool] = {"plus": False, "minus": True}
 
 
-class EncoderConfig(BaseModel):
+class EncoderConfig(Frozen):
     """Options of an encoder. The configs of operators inherit them.
 
     Example:
         >>> EncoderConfig(attention="fourier", channels=96, layers=6).feedforward
         128
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     attention: AttentionType = "galerkin"
     attention_norm: AttentionNorm = "layer"

@@ -52,9 +52,10 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, PositiveInt, model_validator
+from pydantic import PositiveInt, model_validator
 from torch import Tensor, nn
 
+from schema.parts import Frozen
 from training.nn.encoder import EncoderConfig, LocalMixing, encoder_stack
 from training.nn.grids import Features, Line, circle_positions, indices
 from training.nn.lines import analyse, antiderivative, resample_periodic, synthesise
@@ -160,10 +161,8 @@ LOCAL = 20  # features of a point: 2 fields, 5 of the coarse sum, 3 of the sampl
 Tokens = Float[Tensor, "batch token"]
 
 
-class BurgersFlowConfig(BaseModel):
+class BurgersFlowConfig(Frozen):
     """Sizes of the operator."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["burgers-flow"] = "burgers-flow"
     keys: PositiveInt = 20  # points of one period that the coarse closed form is summed over, K

@@ -34,9 +34,10 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, PositiveInt
+from pydantic import PositiveInt
 from torch import Tensor
 
+from schema.parts import Frozen
 from training.nn.grids import Line, indices
 from training.nn.lines import analyse, synthesise
 from training.nn.spectral import turn
@@ -51,10 +52,8 @@ ByDisplacement = Float[Tensor, "batch displacement"]
 Scores = Float[Tensor, "batch query key"]
 
 
-class ColeHopfConfig(BaseModel):
+class ColeHopfConfig(Frozen):
     """Sizes of the closed form. They bound the steepness of what is resolved, not the grid."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["cole-hopf"] = "cole-hopf"
     keys: PositiveInt = 512  # K, points of one period that the integral is summed over

@@ -42,10 +42,11 @@ from typing import Literal
 
 import torch
 from jaxtyping import Float
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
+from schema.parts import Frozen
 from training.nn.elliptic.certified_gradients import Faces, Iterate, Range, Volumes, distance, means, nodal_means, solve
 from training.nn.elliptic.fast_diagonalisation import axis, nodal_axis
 from training.nn.grids import Plane, indices
@@ -68,10 +69,8 @@ SMALLEST = 1e-12
 """Makes a quotient of logarithms 0 instead of 0/0 for a constant coefficient."""
 
 
-class EllipticConfig(BaseModel):
+class EllipticConfig(Frozen):
     """Sizes of an elliptic operator."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["elliptic"] = "elliptic"
     mesh: PositiveInt = 421  # cells per axis of the mesh that the fields are samples of

@@ -15,13 +15,13 @@ import torch
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     NonNegativeInt,
     SerializeAsAny,
     model_validator,
 )
 from torch import Tensor, nn
 
+from schema.parts import Frozen
 from training.integrals import IntegralConfig
 from training.messages import Registry
 from training.nn.pointwise import Normaliser
@@ -177,10 +177,8 @@ LISTS = (
 """Keys of a config that have an entry per quantity, the same number of them."""
 
 
-class QuantitiesConfig(BaseModel):
+class QuantitiesConfig(Frozen):
     """What a general operator maps to what; components are counted, with 0 for a scalar field or one number."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     input_components: tuple[int, ...]  # per input field, without a mask and without coordinates
     input_scales: tuple[Scale, ...]  # per such field whether it enters by its logarithm

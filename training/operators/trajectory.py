@@ -20,9 +20,10 @@ from functools import partial
 from typing import Any, Literal, cast
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 from torch import Tensor, nn
 
+from schema.parts import Frozen
 from training.nn.grids import indices
 from training.nn.spectral import AxisTransform, inverse, transform, transforms
 from training.operators.field import INSIDE, FieldConfig, FieldOperator
@@ -32,10 +33,8 @@ Advance = Callable[[Sequence[Tensor]], list[Tensor]]
 """Returns the inputs of a step with states that it has moved on by one frame."""
 
 
-class TrajectoryConfig(BaseModel):
+class TrajectoryConfig(Frozen):
     """Sizes of a step operator."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     kind: Literal["trajectory"] = "trajectory"
     # The network of one step. A state of several frames enters as a vector with a component per frame and component;

@@ -37,6 +37,12 @@ def test_an_operator_of_strided_points_has_a_mesh_that_no_grid_is_finer_than() -
     [
         ("fit.epoch=3", r"fit\.epoch: the key is unknown \(found 3\)"),
         ("fit.epochs=none", r"fit\.epochs: .*found 'none'"),
+        ("fit.epochs=true", r"fit: epochs: expected a number \(found true\)"),
+        ("fit.noise=true", r"fit: noise: expected a number \(found true\)"),
+        ("fit.learning_rate=inf", r"fit\.learning_rate: Input should be a finite number"),
+        ("data.grids=[29, true]", r"data: grids: expected a number \(found \[29, true\]\)"),
+        ("operator.layers=true", r"operator: layers: expected a number \(found true\)"),
+        ("operator.gain=nan", r"operator\.gain: Input should be a finite number"),
         ("fitness.epochs=3", "no section 'fitness'"),
         ("fit.unroll=[1,2]", "fit.unroll and fit.through: expected them of trajectories alone"),
         ("fit.through=false", "fit.unroll and fit.through: expected them of trajectories alone"),
