@@ -82,9 +82,9 @@ class GridTransformer(Operator):
 
     def joined(self, *inputs: Tensor) -> Fields:
         """Return fields `[B, (component), *grid]` and numbers `[B]` as the channels of one field; one as it is."""
-        if len(inputs) == 1:
-            return inputs[0]
         axes = self.config.dimensions
+        if len(inputs) == 1:
+            return inputs[0][:, 0] if self.config.inputs == 1 and inputs[0].ndim == axes + 2 else inputs[0]
         sides = next(each for each in inputs if each.ndim > 1).shape[-axes:]
         channels = []
         for each in inputs:
@@ -119,10 +119,16 @@ def sized(problem: Any, sides: tuple[int, ...]) -> dict[str, Any]:
     """Return what a problem's description decides: the axes, and a channel per component of a field and per parameter.
 
     Raises:
-        UserError: The problem has several outputs, or a vector: the network has one channel of output.
+        UserError: The problem has several outputs, or a vector: the network has one channel of output. Or it has no
+            field on a grid, or numbers with components, which would be taken for the points of a field.
     """
     if len(problem.outputs) > 1 or any(one.components for one in problem.outputs):
         raise UserError(f"{problem.name}: expected one scalar output for the grid-transformer")
+    if problem.scattered or not problem.inputs:
+        raise UserError(f"{problem.name}: expected an input field on a grid for the grid-transformer")
+    if vectors := [one.name for one in problem.parameters if one.components]:
+        found = f"expected parameters of one number for the grid-transformer but {vectors[0]} has components"
+        raise UserError(f"{problem.name}: {found}")
     channels = sum(max(1, len(one.components)) for one in problem.inputs) + len(problem.parameters)
     return {"dimensions": len(sides), "inputs": channels}
 

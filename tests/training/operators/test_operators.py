@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from physics.numerics.grid import WALL
+from schema.parts import Axis, Parameter
 from training import recipes
+from training.messages import UserError
 from training.nn.encoder import EncoderLayer, LocalMixing
 from training.nn.grids import square_positions
 from training.nn.lines import antiderivative
@@ -16,6 +18,7 @@ from training.nn.pointwise import Normaliser
 from training.operators import Operator, build
 from training.operators.burgers import BurgersConfig, BurgersOperator
 from training.operators.darcy import wall_factor
+from training.operators.grid_transformer import GridTransformer, GridTransformerConfig, sized
 from training.problems.problem import PROBLEMS
 from training.recipes import folders
 
@@ -48,6 +51,25 @@ def test_the_inverse_operator_returns_its_own_grid_within_its_bounds(grid: tuple
     assert output.shape == (3, 36, 36)
     assert (output >= operator.low).all()
     assert (output <= operator.high).all()
+
+
+def test_a_vector_of_one_component_is_a_field() -> None:
+    operator, field = GridTransformer(GridTransformerConfig(channels=8, heads=1, layers=1)), torch.randn(3, 9, 8)
+    torch.testing.assert_close(operator(field[:, None]), operator(field))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"parameters": (Parameter(name="wind", components=("x", "y")),)}, "one number .* but wind has components"),
+        ({"inputs": ()}, "expected an input field on a grid"),
+        ({"axes": (Axis(name="point", points="scattered"),)}, "expected an input field on a grid"),
+    ],
+)
+def test_a_grid_transformer_refuses_what_it_would_take_for_fields(changes: dict[str, object], message: str) -> None:
+    """A number per component was a field where the grid had as many points."""
+    with pytest.raises(UserError, match=message):
+        sized(PROBLEMS["burgers"].description.model_copy(update=changes), (2,))
 
 
 @pytest.mark.parametrize("model", ["darcy", "darcy_inverse", "burgers"])
