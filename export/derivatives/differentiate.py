@@ -28,7 +28,19 @@ from onnx import TensorProto, helper, numpy_helper
 
 from export.derivatives.rules import CONSTANT, RULES, Step
 from export.derivatives.tape import FLOATS, ONE, PREFIX, Tape
-from export.graphs.to_onnx import BEFORE, LAST, NOW, GraphError, looped, renamed, taken_before, unshaped, value
+from export.graphs.to_onnx import (
+    BEFORE,
+    COUNT,
+    LAST,
+    GraphError,
+    inner,
+    inside_names,
+    looped,
+    renamed,
+    taken_before,
+    unshaped,
+    value,
+)
 from schema.card import FRAME
 
 if TYPE_CHECKING:
@@ -166,7 +178,8 @@ def step_of(model: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:
     """Return the graph of one step of a rollout: what `looped` was made of."""
     loop, states = loop_of(model.graph.node), states_of(signature)
     body, before = body_of(loop), takewhile(lambda node: node is not loop, model.graph.node)
-    names = {f"{spec.name}{BEFORE}": spec.name for spec in states} | {f"{name}{NOW}": name for name in signature.forced}
+    own, now = inside_names(signature, [spec.name for spec in states])
+    names = {here: name for name, here in (own | now).items()}
     results = body.output[1 : 1 + len(states)]
     steps = (*before, *body.node)  # with what all steps share
     nodes = [renamed(node, names) for node in steps if names.keys().isdisjoint(node.output)]
@@ -176,7 +189,7 @@ def step_of(model: onnx.ModelProto, signature: Signature) -> onnx.ModelProto:
         "step",
         [specs.get(each.name, each) for each in model.graph.input if each.name != FRAME],
         results,
-        [each for each in model.graph.initializer if each.name != LAST],
+        [each for each in model.graph.initializer if each.name != inner(LAST, signature)],
         value_info=body.value_info,
     )
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
@@ -203,24 +216,28 @@ def pulled(model: onnx.ModelProto, product: onnx.ModelProto, signature: Signatur
     forward = copied(needed(model.graph.node, {spec.name for spec in signature.outputs}))
     loop = loop_of(forward)
     for spec in states:  # it returns the states that its steps start from, too, one after the other
-        body_of(loop).node.append(helper.make_node("Identity", [f"{spec.name}{BEFORE}"], [f"{spec.name}_kept"]))
+        before = inner(f"{spec.name}{BEFORE}", signature)
+        body_of(loop).node.append(helper.make_node("Identity", [before], [f"{spec.name}_kept"]))
         body_of(loop).output.append(unshaped(f"{spec.name}_kept"))
         loop.output.append(f"{spec.name}_starts")
     body = backward_body(product, signature)
     made = {name for node in forward for name in node.output}
     shared = (
-        taken_before(body, [spec.name for spec in states]) if signature.scattered or signature.mask is not None else []
+        taken_before(body, signature, [spec.name for spec in states])
+        if signature.scattered or signature.mask is not None
+        else []
     )
+    count, last = inner(COUNT, signature), inner("last_frame", signature)
     backward = helper.make_node(
         "Loop",
-        ["frame_count", "", *(f"{name}_zeros" for name in names)],
+        [count, "", *(f"{name}_zeros" for name in names)],
         [*(f"gradients.{name}" for name in names), *(f"{name}_backwards" for name in signature.forced)],
         body=body,
     )
     nodes = [
         *forward,
         *(node for node in shared if made.isdisjoint(node.output)),  # the steps forwards have some of these before
-        helper.make_node("Sub", ["frame_count", "one_index"], ["last_frame"]),
+        helper.make_node("Sub", [count, "one_index"], [last]),
         *(node for name in names for node in zeros(name, column=name in columns)),
         backward,
         *(node for spec in product_signature.outputs for node in forwards(spec, signature, columns)),
@@ -246,34 +263,37 @@ def backward_body(product: onnx.ModelProto, signature: Signature) -> onnx.GraphP
     states, several = states_of(signature), signature.frames is not None and signature.frames.history > 1
     carried = [spec.name for spec in states]
     summed = [name for name in signature.argument_names if name not in {*carried, *signature.forced, FRAME}]
-    now = {name: f"{name}{NOW}" for name in signature.forced}
-    nodes = [helper.make_node("Sub", ["last_frame", "iteration"], ["backward_frame"])]
-    nodes += [helper.make_node("Gather", [name, "backward_frame"], [here], axis=1) for name, here in now.items()]
+    before, now = inside_names(signature, carried)
+    number, condition, kept, last, frame = (
+        inner(name, signature) for name in ("iteration", "go_on", "still_going_on", "last_frame", "backward_frame")
+    )
+    nodes = [helper.make_node("Sub", [last, number], [frame])]
+    nodes += [helper.make_node("Gather", [name, frame], [here], axis=1) for name, here in now.items()]
     for spec, result in zip(states, signature.outputs, strict=True):
         name = spec.name
         nodes += [
-            helper.make_node("Gather", [f"{name}_starts", "backward_frame"], [f"{name}{BEFORE}"], axis=0),
-            *cotangent(f"cotangents.{result.name}", name, several=several),
+            helper.make_node("Gather", [f"{name}_starts", frame], [before[name]], axis=0),
+            *cotangent(f"cotangents.{result.name}", name, frame, several=several),
             helper.make_node("Add", [f"{name}_after", f"{name}_cotangent"], [f"cotangents.next_{name}"]),
         ]
-    own = {name: f"{name}{BEFORE}" for name in carried} | now
+    own = before | now
     own |= {f"gradients.{name}": f"{name}_gradient" for name in (*carried, *summed, *now)}
     results = {f"gradients.{name}" for name in (*carried, *summed, *now)}
     nodes += [renamed(node, own) for node in needed(product.graph.node, results)]
     nodes += [helper.make_node("Identity", [f"{name}_gradient"], [f"{name}_pulled"]) for name in carried]
     nodes += [helper.make_node("Add", [f"{name}_after", f"{name}_gradient"], [f"{name}_pulled"]) for name in summed]
-    nodes.append(helper.make_node("Identity", ["go_on"], ["still_going_on"]))
+    nodes.append(helper.make_node("Identity", [condition], [kept]))
     names = [name for name in signature.argument_names if name not in {FRAME, *now}]
     return helper.make_graph(
         nodes,
         "step_backwards",
         [
-            helper.make_tensor_value_info("iteration", TensorProto.INT64, []),
-            helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info(number, TensorProto.INT64, []),
+            helper.make_tensor_value_info(condition, TensorProto.BOOL, []),
             *(unshaped(f"{name}_after") for name in names),
         ],
         [
-            helper.make_tensor_value_info("still_going_on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info(kept, TensorProto.BOOL, []),
             *(unshaped(f"{name}_pulled") for name in names),
             *(unshaped(f"{name}_gradient") for name in now),
         ],
@@ -299,12 +319,12 @@ def forwards(spec: Tensor, signature: Signature, columns: Collection[str]) -> li
     return [*nodes, helper.make_node("Squeeze", [ordered, "two_axis"], [spec.name])]
 
 
-def cotangent(frames: str, state: str, *, several: bool) -> list[onnx.NodeProto]:
+def cotangent(frames: str, state: str, frame: str, *, several: bool) -> list[onnx.NodeProto]:
     """Return the nodes that take the cotangent of a frame as one of the next state, whose last frame it is."""
     if not several:
-        return [helper.make_node("Gather", [frames, "backward_frame"], [f"{state}_cotangent"], axis=1)]
+        return [helper.make_node("Gather", [frames, frame], [f"{state}_cotangent"], axis=1)]
     return [
-        helper.make_node("Gather", [frames, "backward_frame"], [f"{state}_frame"], axis=1),
+        helper.make_node("Gather", [frames, frame], [f"{state}_frame"], axis=1),
         helper.make_node("Unsqueeze", [f"{state}_frame", "one_axis"], [f"{state}_last"]),
         helper.make_node("Pad", [f"{state}_last", f"{state}_pads"], [f"{state}_cotangent"]),
     ]

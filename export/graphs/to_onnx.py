@@ -52,6 +52,7 @@ BEFORE = "_before"  # behind the names of the states that a step starts from
 NOW = "_now"  # behind the names of what a step sees of arguments that have a value per frame
 INSIDE = ".inside"  # behind the names of values that are called as a tensor on the wire
 LAST = "last_index"  # -1, for the last frame of a history
+COUNT = "frame_count"  # how many frames are wanted
 
 
 # The optimiser lists all nodes of a graph for every node and every rule of two results, also where the node is of
@@ -155,19 +156,20 @@ def rename_inside(graph: Any, wire: Collection[str]) -> None:
 def looped(step: onnx.ModelProto, signature: Signature, states: Sequence[str]) -> onnx.ModelProto:
     """Return the graph that repeats a step, from states and other arguments, once per column of `frame`."""
     several = signature.frames is not None and signature.frames.history > 1
-    scanned = [f"{spec.name}_frames" for spec in signature.outputs]
+    scanned = [inner(f"{spec.name}_frames", signature) for spec in signature.outputs]
     body = loop_body(step.graph, signature, states)
-    shared = taken_before(body, states) if signature.scattered or signature.mask is not None else []
+    shared = taken_before(body, signature, states) if signature.scattered or signature.mask is not None else []
+    columns, count, last = (inner(name, signature) for name in ("frame_columns", COUNT, LAST))
     loop = helper.make_node(
         "Loop",
-        ["frame_count", "", *states],
-        [*(f"final_{name}" for name in states), *scanned],
+        [count, "", *states],
+        [*(inner(f"final_{name}", signature) for name in states), *scanned],
         body=body,
     )
     nodes = [
         *shared,
-        helper.make_node("Shape", [FRAME], ["frame_columns"], start=1, end=2),
-        helper.make_node("Squeeze", ["frame_columns"], ["frame_count"]),
+        helper.make_node("Shape", [FRAME], [columns], start=1, end=2),
+        helper.make_node("Squeeze", [columns], [count]),
         loop,
         *(
             helper.make_node("Transpose", [name], [spec.name], perm=[1, 0, *range(2, len(spec.sizes))])
@@ -179,7 +181,7 @@ def looped(step: onnx.ModelProto, signature: Signature, states: Sequence[str]) -
         "rollout",
         [value(spec) for spec in signature.arguments],
         [value(spec) for spec in signature.outputs],
-        [*step.graph.initializer, *([helper.make_tensor(LAST, TensorProto.INT64, [], [-1])] if several else [])],
+        [*step.graph.initializer, *([helper.make_tensor(last, TensorProto.INT64, [], [-1])] if several else [])],
     )
     return helper.make_model(graph, opset_imports=[*step.opset_import], ir_version=step.ir_version)
 
@@ -189,40 +191,53 @@ def loop_body(step: onnx.GraphProto, signature: Signature, states: Sequence[str]
 
     What a step reads beside the states comes from outside the loop; of what has a value per frame it takes its own.
     """
-    own = {name: f"{name}{BEFORE}" for name in states}  # a name must not mean two things inside and outside of the loop
-    now = {name: f"{name}{NOW}" for name in signature.forced}
-    nodes = [helper.make_node("Gather", [name, "iteration"], [here], axis=1) for name, here in now.items()]
+    # A name must not mean two things inside and outside of the loop.
+    own, now = inside_names(signature, states)
+    number, condition, kept, last = (inner(name, signature) for name in ("iteration", "go_on", "still_going_on", LAST))
+    nodes = [helper.make_node("Gather", [name, number], [here], axis=1) for name, here in now.items()]
     nodes += [renamed(node, own | now) for node in step.node]
-    nodes.append(helper.make_node("Identity", ["go_on"], ["still_going_on"]))
+    nodes.append(helper.make_node("Identity", [condition], [kept]))
     several = signature.frames is not None and signature.frames.history > 1
-    for result in step.output:
-        frame = [f"{result.name}_frame"]
+    frames = [inner(f"{result.name}_frame", signature) for result in step.output]
+    for result, frame in zip(step.output, frames, strict=True):
         nodes.append(
-            helper.make_node("Gather", [result.name, LAST], frame, axis=1)
+            helper.make_node("Gather", [result.name, last], [frame], axis=1)
             if several
-            else helper.make_node("Identity", [result.name], frame)
+            else helper.make_node("Identity", [result.name], [frame])
         )
     specs = {spec.name: spec for spec in signature.inputs}
     scalars = [
-        helper.make_tensor_value_info("iteration", TensorProto.INT64, []),
-        helper.make_tensor_value_info("go_on", TensorProto.BOOL, []),
+        helper.make_tensor_value_info(number, TensorProto.INT64, []),
+        helper.make_tensor_value_info(condition, TensorProto.BOOL, []),
     ]
-    frames = [unshaped(f"{result.name}_frame") for result in step.output]
     return helper.make_graph(
         nodes,
         "step",
         [*scalars, *(value(specs[name], own[name]) for name in states)],
-        [helper.make_tensor_value_info("still_going_on", TensorProto.BOOL, []), *step.output, *frames],
+        [helper.make_tensor_value_info(kept, TensorProto.BOOL, []), *step.output, *map(unshaped, frames)],
         value_info=step.value_info,
     )
 
 
-def taken_before(body: onnx.GraphProto, states: Sequence[str]) -> list[onnx.NodeProto]:
+def inner(name: str, signature: Signature) -> str:
+    """Return a name inside of a rollout's graph: another one where a tensor on the wire is called so."""
+    return f"{name}{INSIDE}" if name in {*signature.argument_names, *signature.result_names} else name
+
+
+def inside_names(signature: Signature, states: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return how the body of a loop calls states, and what it sees of arguments that have a value per frame."""
+    return (
+        {name: inner(f"{name}{BEFORE}", signature) for name in states},
+        {name: inner(f"{name}{NOW}", signature) for name in signature.forced},
+    )
+
+
+def taken_before(body: onnx.GraphProto, signature: Signature, states: Sequence[str]) -> list[onnx.NodeProto]:
     """Take the nodes out of a loop's body that compute the same in every iteration, and return them in order.
 
     The shape of a state is that of the one before the loop.
     """
-    first = {f"{name}{BEFORE}": name for name in states}
+    first = {inner(f"{name}{BEFORE}", signature): name for name in states}
     changing, shared, own = {each.name for each in body.input}, [], []
     for node in body.node:
         here = renamed(node, first if node.op_type == "Shape" else {})

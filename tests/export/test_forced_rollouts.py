@@ -25,6 +25,7 @@ from training.operators.field import FieldConfig
 from training.operators.trajectory import TrajectoryConfig, TrajectoryOperator
 from training.problems.problem_file import ProblemFile
 
+#: Some tensors are called as what a graph has inside of its loop, which has another name then.
 PROBLEM = ProblemFile.model_validate(
     {
         "name": "forced",
@@ -32,10 +33,10 @@ PROBLEM = ProblemFile.model_validate(
         "inputs": {
             "initial": {"key": "u"},
             "f": {"per_frame": True},
-            "depth": {},
+            "initial_before": {},
             "wind": {"per_frame": "end", "components": ["x", "y"]},
         },
-        "parameters": {"rate": {}, "power": {"per_frame": True}},
+        "parameters": {"frame_count": {}, "iteration": {"per_frame": True}},
         "outputs": {"u": {}},
         "axes": {"x": {"boundary": "periodic", "points": "left"}},
         "time": {"step": 0.1, "history": 2},
@@ -56,7 +57,7 @@ STEP = FieldConfig(
     modes=4,
     spectral=1,
 )
-FORCED = {"f", "wind", "power"}
+FORCED = {"f", "wind", "iteration"}
 Run = Callable[..., list[np.ndarray[Any, Any]]]
 
 
@@ -97,12 +98,12 @@ def test_the_signature_says_what_has_a_value_per_frame(signature: Signature) -> 
     axes = {one.name: one.axes for one in (*signature.arguments, *signature.results)}
     assert axes["f"] == ("batch", "frame", "x")
     assert axes["wind"] == ("batch", "frame", "component", "x")
-    assert axes["power"] == axes["novelty"] == ("batch", "frame")
+    assert axes["iteration"] == axes["novelty"] == ("batch", "frame")
     assert axes["initial"] == ("batch", "history", "x")
     assert {one.name: one.per_frame for one in signature.inputs if one.per_frame} == {"f": "start", "wind": "end"}
     pulled = {one.name: one.axes for one in signature.product("vjp").outputs}
     assert all(pulled[f"gradients.{name}"] == axes[name] for name in FORCED)
-    assert pulled["gradients.rate"] == ("batch", "value")
+    assert pulled["gradients.frame_count"] == ("batch", "value")
 
 
 def test_one_graph_rolls_out_any_number_of_frames(

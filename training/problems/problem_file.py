@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from physics import registry as classical
-from schema.card import GRID, QUALITY
+from schema.card import FRAME, GRID, QUALITY
 from schema.faults import PartError, faults
 from schema.parts import Parameter, Quantity, locations
 from schema.problem import Axes, Description, Frames, GridLimits, Schema
@@ -137,10 +137,9 @@ class ProblemFile(Schema):
         names = [tensor.name for tensor in self.tensors]
         if WEIGHTS in names and self.weights is not None:
             raise ValueError(f"{WEIGHTS}: the name is that of the weights of [points] (`key` names data)")
-        if self.takes_grid and GRID in names:
-            raise ValueError(
-                f"expected another name than {GRID!r}, by which a request says the grid (`key` names data)"
-            )
+        for name, said, used in ((GRID, "says the grid", self.takes_grid), (FRAME, "counts frames", self.time)):
+            if used and name in names:
+                raise ValueError(f"expected another name than {name!r}, by which a request {said} (`key` names data)")
         if taken := [name for name in names if name in RESERVED]:
             raise ValueError(f"expected other names than {taken}, which responses use for errors (`key` names data)")
         return self
