@@ -17,6 +17,20 @@ from numpy.typing import NDArray
 
 from training.data.readers.conventions import AS_STORED, bounds, counts_time, decoded, in_seconds, without_default_fills
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
+from training.data.readers.dimensions import (
+    INITIAL,
+    KEPT,
+    LEAD,
+    MEMBERS,
+    SAMPLE,
+    TIME,
+    axis,
+    components_of,
+    lead_dimension,
+    sample_dimension,
+    starts_of,
+    two_counts,
+)
 from training.data.readers.guards import cut_chunk
 from training.data.readers.hdf5 import (
     MISSING,
@@ -35,16 +49,6 @@ from training.data.readers.splits import of_splits
 
 if TYPE_CHECKING:
     import zarr
-
-SAMPLE = ("sample", "samples", "batch", "realization", "realisation", "ensemble", "member", "case", "run", "trajectory")
-TIME = ("time", "t", "valid_time", "ocean_time", "time_counter")  # the last ones of ERA5, ROMS and NEMO
-# Of forecasts: what counts their starts, or else time does, and the time since then; and what counts their members.
-INITIAL = ("init_time", "initial_time", "initialization_time", "forecast_reference_time", "reference_time", "init")
-LEAD = ("lead_time", "leadtime", "lead", "step", "prediction_timedelta", "forecast_period", "forecast_hour")
-MEMBERS = (*SAMPLE, "number")
-COMPONENT = ("component", "components", "channel", "channels")
-KEPT = {*MEMBERS, *TIME, *INITIAL, *LEAD, *COMPONENT}
-"""Names of dimensions that are no axes of a grid, however few points they have."""
 
 EAST, NORTH = re.compile(r"(?i)longitude|lon|(?<![a-z])x(?![a-z])"), {"longitude": "latitude", "lon": "lat", "x": "y"}
 """The word of a coordinate in its name, and that of the other one."""
@@ -301,52 +305,14 @@ def scattered(data: xarray.Dataset) -> Iterator[str]:
             )
 
 
-def sample_dimension(value: xarray.DataArray) -> str | None:
-    """Return the dimension of a variable that counts samples; None where it has no dimensions."""
-    dims = list(map(str, value.dims))
-    known = (*SAMPLE, *INITIAL, *((*MEMBERS, *TIME) if lead_dimension(value) else ()))
-    return next((dim for dim in dims if dim.lower() in known), dims[0] if dims else None)
-
-
-def starts_of(value: xarray.DataArray) -> list[str]:
-    """Return the dimensions of a variable that may count forecasts: samples, starts, or time."""
-    return [str(dim) for dim in value.dims if str(dim).lower() in {*MEMBERS, *INITIAL, *TIME}]
-
-
-def lead_dimension(value: xarray.DataArray) -> str | None:
-    """Return the dimension of a forecast's variable that is the time since its start; None where there is none.
-
-    Where only samples are counted, it is one that follows them and has a grid behind it: elsewhere `step` may be an
-    axis, or count iterations. Of frames in time of several runs it is none.
-    """
-    dims = list(map(str, value.dims))
-    starts = starts_of(value)
-    found = next((dim for dim in dims if dim.lower() in LEAD), None)
-    if not starts or found is None:
-        return None
-    counted, frames = ({dim for dim in starts if dim.lower() in known} for known in (SAMPLE, TIME))
-    if counted and frames and found.lower() == "step":
-        return None
-    follows = dims.index(found) == len(starts) < len(dims) - 1
-    return found if counted < {*starts} or follows else None
-
-
-def two_counts(value: xarray.DataArray) -> str:
-    """Say that a forecast has starts and members, which both count samples; empty where one of them does."""
-    found = starts_of(value)
-    if lead_dimension(value) is None or len(found) < 2:
-        return ""
-    stacked = f"ds.stack(sample={found}).reset_index('sample').transpose('sample', ...)"
-    return f"{' and '.join(found)} both count samples: make them one dimension, {stacked}"
-
-
 def variable(name: str, value: xarray.DataArray) -> LazyArray:
     """Describe one variable."""
     dims, sample = list(map(str, value.dims)), sample_dimension(value)
     leads = {lead_dimension(value)} - {None}
     ahead = [dim for dim in dims if dim == sample]
-    for kind in (leads or TIME, COMPONENT):
-        ahead += [dim for dim in dims if (dim in leads or dim.lower() in kind) and dim not in ahead]
+    components = components_of(value)
+    for kind in (leads or TIME, components):
+        ahead += [dim for dim in dims if (dim in kind or dim.lower() in kind) and dim not in ahead]
     order = [*ahead, *(dim for dim in dims if dim not in ahead)]
     turned = value.transpose(*order)
 
@@ -375,14 +341,8 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
         turned.shape,
         held,
         rows,
-        tuple(axis(dim, leads) for dim in order[1:]) if dims else None,
+        tuple(axis(dim, leads, components) for dim in order[1:]) if dims else None,
         text(attributes.get("units")),
         text(attributes.get("long_name", attributes.get("description"))),
         first=axis(order[0]) if dims else "",
     )
-
-
-def axis(dimension: str, leads: Collection[str | None] = ()) -> str:
-    """Return `time` or `component` for the names these go by, and any other name as it is."""
-    lower = dimension.lower()
-    return "time" if lower in TIME or dimension in leads else "component" if lower in COMPONENT else dimension

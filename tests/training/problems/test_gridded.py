@@ -1,0 +1,69 @@
+"""Gridded data as programs of the field write them: right values, a question, or a refusal that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import xarray
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
+
+from tests.drafts import values
+from training.data.readers.sets import open_set
+from training.problems.draft import draft
+from training.problems.draft_file import Draft
+from training.problems.sections import unconfirmed
+
+RNG = np.random.default_rng(0)
+SAMPLES = 12
+K = 1 + np.abs(gaussian_filter(RNG.standard_normal((SAMPLES, 8, 9)), (0, 2, 2)))
+NU = RNG.uniform(0.1, 1, SAMPLES)
+X, Y = np.linspace(0, 1, 8), np.linspace(0, 2, 9)
+
+
+def drafted(folder: Path, files: str | Sequence[str], *outputs: str) -> Draft:
+    """Describe the files of a pattern, or of several names."""
+    with ExitStack() as stack:
+        given = sorted(folder.glob(files)) if isinstance(files, str) else [folder / each for each in files]
+        found = open_set(stack, given)
+        return draft(found.file, found.files, found.folder, outputs, found.runs)
+
+
+def asked(made: Draft) -> set[str]:
+    """Return the subjects that have to be confirmed."""
+    return {*unconfirmed(made.toml()).values()}
+
+
+def saved(folder: Path, arrays: dict[str, tuple[tuple[str, ...], NDArray[Any]]], **coordinates: Any) -> None:
+    xarray.Dataset(arrays, coords=coordinates).to_netcdf(folder / "a.nc", engine="h5netcdf")
+
+
+@pytest.mark.parametrize("names", [["rho", "p", "u", "v", "w"], None], ids=["stacked by xarray", "by its name alone"])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_dimension_of_names_holds_components_and_is_no_axis(
+    last: bool, names: list[str] | None, tmp_path: Path
+) -> None:
+    k = np.stack([K * number for number in range(1, 6)], 1)
+    dims, stored = ("sample", "variable", "x", "y"), k
+    if last:
+        dims, stored = ("sample", "x", "y", "variable"), np.moveaxis(k, 1, -1)
+    labels = {} if names is None else {"variable": names}
+    saved(tmp_path, {"k": (dims, stored), "u": (dims, 2 * stored)}, x=X, y=Y, **labels)
+    made = drafted(tmp_path, "a.nc", "u")
+    assert asked(made) == set()
+    assert [*made.axes] == ["x", "y"]
+    np.testing.assert_allclose(values(made, tmp_path)["k"], k, rtol=1e-6)
+
+
+@pytest.mark.parametrize("dimension", ["simulation", "seed", "member_id"])
+def test_dimensions_that_count_samples_are_known_wherever_they_are(dimension: str, tmp_path: Path) -> None:
+    turned = np.moveaxis(K, 0, -1)
+    saved(tmp_path, {"k": (("x", "y", dimension), turned), "u": (("x", "y", dimension), 2 * turned)}, x=X, y=Y)
+    made = drafted(tmp_path, "a.nc", "u")
+    assert asked(made) == set()
+    np.testing.assert_allclose(values(made, tmp_path)["u"], 2 * K, rtol=1e-6)
