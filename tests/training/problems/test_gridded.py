@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from tests.drafts import values
+from training.data.readers import ReadError
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
 from training.problems.draft_file import Draft
@@ -67,3 +68,21 @@ def test_dimensions_that_count_samples_are_known_wherever_they_are(dimension: st
     made = drafted(tmp_path, "a.nc", "u")
     assert asked(made) == set()
     np.testing.assert_allclose(values(made, tmp_path)["u"], 2 * K, rtol=1e-6)
+
+
+@pytest.mark.parametrize("store", ["t.nc", "t.zarr"])
+def test_an_axis_that_runs_backwards_in_another_group_is_refused(store: str, tmp_path: Path) -> None:
+    dims = ("sample", "x", "y")
+    inputs = xarray.Dataset({"k": (dims, K)}, coords={"x": X, "y": Y})
+    for x, stretched in ((X[::-1], False), (10 * X, True), (X, False)):
+        outputs = xarray.Dataset({"u": (dims, 2 * K)}, coords={"x": x, "y": Y})
+        tree = xarray.DataTree.from_dict({"inputs": inputs, "outputs": outputs})
+        if store.endswith("nc"):
+            tree.to_netcdf(tmp_path / store, engine="h5netcdf")
+        else:
+            tree.to_zarr(tmp_path / store, zarr_format=2, mode="w")
+        if x[0] > x[-1]:
+            with pytest.raises(ReadError, match="the axis x runs from 1 to 0 in outputs and from 0 to 1 in inputs"):
+                drafted(tmp_path, [store])
+        else:
+            assert any("the axis x runs" in one for one in drafted(tmp_path, [store]).remarks) == stretched

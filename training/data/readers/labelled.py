@@ -15,6 +15,7 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
+from schema.problem import UNEVEN
 from training.data.readers.conventions import AS_STORED, bounds, counts_time, decoded, in_seconds, without_default_fills
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
 from training.data.readers.dimensions import (
@@ -153,10 +154,33 @@ def of_groups(path: Path, format_: str, groups: Mapping[str, xarray.Dataset]) ->
         remarks=(
             *(whole.remarks if whole else ()),
             *dict.fromkeys(each for file in holding.values() for each in file.remarks),
+            *unlike_groups(path, files),
         ),
         left_out=every(lambda file: file.left_out),
         parts={**(whole.parts if whole else {}), **every(lambda file: file.parts)},
     )
+
+
+def unlike_groups(path: Path, groups: Mapping[str, DataFile]) -> Iterator[str]:
+    """Say of axes that groups have other positions along them than the first one.
+
+    Raises:
+        ReadError: An axis runs in the opposite direction, so that fields of one group would be mirrored in another.
+    """
+    known: dict[str, tuple[str, NDArray[Any]]] = {}
+    for group, file in sorted(groups.items()):
+        for name, found in file.coordinates.items():
+            first, lead = known.setdefault(name, (group, found))
+            if first == group or min(len(found), len(lead)) < 2:
+                continue
+            said = f"the axis {name} runs from {found[0]:g} to {found[-1]:g} in {group} and from {lead[0]:g} to "
+            said += f"{lead[-1]:g} in {first or 'the file itself'}"
+            if (found[-1] - found[0]) * (lead[-1] - lead[0]) < 0:
+                raise ReadError(
+                    f"{path}: {said}; expected one direction in all groups: turn one, as xarray's sortby('{name}') does"
+                )
+            if (np.abs(found[[0, -1]] - lead[[0, -1]]) > UNEVEN * abs(lead[-1] - lead[0])).any():
+                yield f"{said}: the model takes all fields to lie on one grid"
 
 
 def dimension_names(array: zarr.Array[Any]) -> Any:
