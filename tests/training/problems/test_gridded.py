@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 import xarray
@@ -86,3 +87,42 @@ def test_an_axis_that_runs_backwards_in_another_group_is_refused(store: str, tmp
                 drafted(tmp_path, [store])
         else:
             assert any("the axis x runs" in one for one in drafted(tmp_path, [store]).remarks) == stretched
+
+
+@pytest.mark.parametrize("layout", ["well", "pdebench", "incompressible"])
+def test_times_that_differ_between_samples_are_asked_about(layout: str, tmp_path: Path) -> None:
+    frames = K[:, None] * np.arange(1.0, 6)[None, :, None, None]
+    for differ in (False, True):
+        times = np.outer(1 + np.arange(SAMPLES) * differ, 0.1 * np.arange(5))
+        with h5py.File(tmp_path / "a.hdf5", "w") as file:
+            if layout == "well":
+                attributes = {"dim_varying": [True, True], "sample_varying": True, "time_varying": True}
+                kind = {"grid_type": "cartesian", "n_spatial_dims": 2, "n_trajectories": SAMPLES, "dataset_name": "a"}
+                file.attrs.update(kind)
+                file["dimensions/time"], file["dimensions/x"], file["dimensions/y"] = times, X, Y
+                file["dimensions"].attrs["spatial_dims"] = ["x", "y"]
+                file["t0_fields/u"] = frames
+                file["t0_fields"].attrs["field_names"] = ["u"]
+                file["t0_fields/u"].attrs.update(attributes)
+            elif layout == "pdebench":
+                for sample, each in enumerate(frames):
+                    group = file.create_group(f"{sample:04d}")
+                    group["data"], group["grid/x"], group["grid/y"] = each[..., np.newaxis], X, Y
+                    group["grid/t"] = times[sample]
+            else:
+                file["velocity"], file["particles"] = np.stack([frames, frames], -1), frames[..., np.newaxis]
+                file["force"], file["t"] = np.stack([K, K], -1), times
+        assert asked(drafted(tmp_path, ["a.hdf5"], *["velocity"] * (layout == "incompressible"))) - {"inputs"} == (
+            {"samples"} if differ else set()
+        )
+
+
+def test_the_source_of_darcy_flow_is_a_parameter_where_files_have_others(tmp_path: Path) -> None:
+    for beta in (1.0, 10.0):
+        with h5py.File(tmp_path / f"2D_DarcyFlow_beta{beta}_Train.hdf5", "w") as file:
+            file["nu"], file["tensor"] = K * beta, 2 * K[:, np.newaxis] * beta
+            file["x-coordinate"], file["y-coordinate"], file.attrs["beta"] = X, Y, beta
+    found = values(drafted(tmp_path, "*.hdf5"), tmp_path)
+    np.testing.assert_array_equal(found["beta"], np.repeat([1, 10], SAMPLES))
+    (tmp_path / "2D_DarcyFlow_beta10.0_Train.hdf5").unlink()
+    assert "beta" not in drafted(tmp_path, "*.hdf5").toml().partition("[inputs")[2]

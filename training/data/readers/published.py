@@ -6,7 +6,7 @@ order 0, 1 and 2 with axes that are absent where nothing varies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.problem import UNEVEN
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, natural, part
 from training.data.readers.hdf5 import array, datasets, opened, sample_groups, stacked, text
 from training.data.readers.layout import last_axis_at
@@ -30,6 +31,9 @@ AXES, COORDINATE = ("x", "y", "z"), "-coordinate"  # of PDEBench
 
 
 ORDERS = ("t0_fields", "t1_fields", "t2_fields")
+
+
+LOOKED_AT = 8  # of the groups, to see whether all samples have the same times and grid
 
 
 BOUNDARIES = {"WALL": "wall", "OPEN": "open", "PERIODIC": "periodic"}  # of The Well
@@ -92,8 +96,11 @@ def darcy(path: Path, file: h5py.File, coordinates: dict[str, NDArray[Any]]) -> 
         "tensor", (len(tensor), *tensor.shape[2:]), tensor.dtype, lambda start, stop: tensor[start:stop, 0], AXES[:2]
     )
     beta = file.attrs.get("beta")
-    source = () if beta is None else (f"the source is beta = {np.asarray(beta).item():g} everywhere",)
+    source = () if beta is None else (f"the source is beta = {np.asarray(beta).item():g} everywhere in {path.name}",)
     found = {"nu": array(file["nu"], "nu", AXES[:2]), "tensor": solution}
+    if beta is not None:  # other files may have another one
+        strength = np.broadcast_to(np.asarray(beta).item(), len(tensor))
+        found["beta"] = LazyArray.of("beta", strength, dimensions=(), meaning="strength of the source", shared=True)
     remarks = ("Darcy flow", *source)
     return DataFile(path, "pdebench", found, coordinates, remarks=remarks, samples="PDEBench", outputs=("tensor",))
 
@@ -107,8 +114,9 @@ def incompressible(path: Path, file: h5py.File) -> DataFile:
         return last_axis_at(LazyArray.of(name, file[name]), len(lead), (*lead, *axes))
 
     found = {name: field(name) for name in INCOMPRESSIBLE}
-    moments = {"time": np.asarray(file["t"]).reshape(-1, found["velocity"].shape[1])[0]}
-    return DataFile(path, "pdebench", found, moments, remarks=("incompressible flow",), samples="PDEBench")
+    times = np.asarray(file["t"]).reshape(-1, found["velocity"].shape[1])
+    said = {"remarks": ("incompressible flow",), "doubts": unlike({"time": times})}
+    return DataFile(path, "pdebench", found, {"time": times[0]}, samples="PDEBench", **said)
 
 
 def per_sample(path: Path, file: h5py.File) -> DataFile:
@@ -117,10 +125,37 @@ def per_sample(path: Path, file: h5py.File) -> DataFile:
     grid, data = file[groups[0]]["grid"], stacked(file, groups, "data")
     axes = AXES[: len(data.shape) - 3]
     found = last_axis_at(data, 2, ("time", "component", *axes))
-    coordinates = {name: np.asarray(grid[name]) for name in axes if name in grid}
     remark = f"one group per sample: {groups[0]} … {groups[-1]}"
-    time = {"time": np.asarray(grid["t"])} if "t" in grid else {}
-    return DataFile(path, "pdebench", {"data": found}, coordinates | time, remarks=(remark,), samples="PDEBench")
+    looked_at = [groups[at] for at in np.unique(np.linspace(0, len(groups) - 1, LOOKED_AT).astype(int))]
+    every = {
+        axis: [np.asarray(file[group]["grid"][name]) for group in looked_at if name in file[group]["grid"]]
+        for axis, name in {**dict(zip(axes, axes, strict=True)), "time": "t"}.items()
+        if name in grid
+    }
+    doubts = unlike({axis: np.stack(each) for axis, each in every.items() if len({one.shape for one in each}) == 1})
+    coordinates = {axis: each[0] for axis, each in every.items()}
+    said = {"remarks": (remark,), "doubts": doubts}
+    return DataFile(path, "pdebench", {"data": found}, coordinates, samples="PDEBench", **said)
+
+
+def unlike(positions: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+    """Say of times, and positions along axes, `[sample, point]` that are other ones in some samples than in the first.
+
+    One network makes all steps, and takes all samples to lie on one grid.
+    """
+    said = []
+    for axis, values in positions.items():
+        apart = np.diff(np.asarray(values, np.float64), axis=-1)
+        if apart.ndim < 2 or not apart.size:
+            continue
+        other = (np.abs(apart - apart[0]) > UNEVEN * np.abs(apart[0]).mean()).any(axis=1)
+        if other.any():
+            least, most = np.sort(apart.mean(axis=1))[[0, -1]]
+            said.append(
+                f"samples differ in {axis}, where points are {least:g} apart in one and {most:g} in another: the model "
+                "takes them to be as in the first one"
+            )
+    return tuple(said)
 
 
 @contextmanager
@@ -130,8 +165,10 @@ def open_the_well(path: Path) -> Iterator[DataFile]:
         axes = tuple(map(text, file["dimensions"].attrs["spatial_dims"]))
         arrays = {one.name: one for one in fields(file, axes)}
         title = f"The Well: {text(file.attrs.get('dataset_name'))}, {text(file.attrs['grid_type'])} grid"
-        said = positions(file, axes), boundaries(file, axes), (title,)
-        yield DataFile(path, "well", arrays | scalars(file), *said, samples="The Well")
+        every = positions(file, axes)
+        first = {axis: values[0] if values.ndim > 1 else values for axis, values in every.items()}
+        said = first, boundaries(file, axes), (title,)
+        yield DataFile(path, "well", arrays | scalars(file), *said, samples="The Well", doubts=unlike(every))
 
 
 def is_the_well(file: h5py.File) -> bool:
@@ -180,10 +217,9 @@ def repeated(dataset: h5py.Dataset, start: int, stop: int) -> NDArray[Any]:
 
 
 def positions(file: h5py.File, axes: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Return the positions of grid points and frames; where samples differ, those of the first."""
+    """Return the positions of grid points and frames, `[sample, point]` where every sample has its own."""
     names = {axis: axis for axis in axes} | ({"time": "time"} if "time" in file["dimensions"] else {})
-    values = {axis: np.asarray(file["dimensions"][name]) for axis, name in names.items()}
-    return {axis: value[0] if value.ndim > 1 else value for axis, value in values.items()}
+    return {axis: np.asarray(file["dimensions"][name]) for axis, name in names.items()}
 
 
 def boundaries(file: h5py.File, axes: tuple[str, ...]) -> dict[str, str]:
