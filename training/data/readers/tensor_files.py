@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,18 @@ NUMBERS = COUNTING | {"ids", "uid", "idx", "index", "indices", "number"}
 NUMBERS |= {"column 1"}  # as tables without a name for it have the index of pandas
 """Names of arrays that number samples."""
 UNNAMED = "array"  # what readers call the one array of a file that has no names
+NUMERAL = re.compile(r"\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 MOST_TENSORS = 16  # the most files that are taken for one tensor each
 
 
 def of_tensors(files: Sequence[Path]) -> bool:
-    """Return whether several files are those of one tensor each by their names, which differ by more than numbers."""
-    stems = {path.stem.rstrip("0123456789") for path in files}
+    """Return whether several files are those of one tensor each by their names, which differ by more than numbers.
+
+    Example:
+        >>> of_tensors([Path("x_1.npy"), Path("y_1.npy")]), of_tensors([Path("u_Nu1e-3_a.npy"), Path("u_Nu0.5_a.npy")])
+        (True, False)
+    """
+    stems = {NUMERAL.sub("#", path.stem) for path in files}
     return 1 < len(files) == len(stems) <= MOST_TENSORS
 
 
