@@ -64,6 +64,8 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
     fields = [one for one in fields if one.shape != lead.shape[:-1]]
     shape = lead.shape
     first, last = (f"the first axis ({shape[0]})", f"the last axis ({shape[-1]})")
+    if files > 1 and (lines := of_one_solution(lead, others)):
+        return "file", f"files, one solution each, since {' and '.join(lines)} count its axes"
     if (
         (times := times_of(others)) is not None
         and max(times.shape) == shape[0]
@@ -82,6 +84,11 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
     smooth, turned_smooth = along >= CLEAR * across, across >= CLEAR * along
     kept, turned = ([side for side in sides if side > COMPONENTS] or [1] for sides in (shape[1:], shape[:-1]))
     uneven = len(shape) > 2 and ELONGATED * max(turned) / min(turned) < max(kept) / min(kept)
+    if samples_second(lead):
+        said = (
+            f"{first}, or the second ({shape[1]}), along which values change most: then np.moveaxis({lead.name}, 1, 0)"
+        )
+        return "first", said
     still = max(along, across) < NOISE  # one sample alone, too, or samples in the order of a parameter
     cases = (
         (smooth, "first", f"{first}, or {last}, {counted}?" if counted else ""),
@@ -93,6 +100,42 @@ def sample_axis(fields: Sequence[LazyArray], others: Sequence[LazyArray], files:
         (alike and uneven, "last", f"{last}, rather than {first}: the grid is more even"),
     )
     return next(((where, doubt) for holds, where, doubt in cases if holds), ("first", ""))
+
+
+def samples_second(field: LazyArray) -> bool:
+    """Return whether values change along the second axis much more than along the first and the last, as of frames."""
+    if len(field.shape) < 3 or field.shape[1] <= COMPONENTS or field.shape[0] <= COMPONENTS:
+        return False
+    values = field.read(0, int(np.clip(READ // max(1, field.sample_bytes), 2, MOST_ROWS))).astype(np.float64)
+    if not np.isfinite(values).all():
+        return False
+    scaled = values / (np.abs(values).max() or 1.0)
+    along, second, across = (roughness(scaled, axis) for axis in (0, 1, -1))
+    return second >= CLEAR * max(along, across)
+
+
+def of_one_solution(field: LazyArray, others: Sequence[LazyArray]) -> list[str]:
+    """Return the lines of times and coordinates of which each counts another axis of a field; none where one is left.
+
+    No axis of it counts samples then: of `u [t, x]` beside `t` and `x`.
+    """
+    found = list[str]()
+    left = [one for one in others if one.shape and last_name(one) in TIMES | SPACE and is_line(one)]
+    for side in field.shape:
+        one = next((one for one in left if max(one.shape) == side), None)
+        if one is None:
+            return []
+        left.remove(one)
+        found.append(one.name)
+    return found
+
+
+def is_line(one: LazyArray) -> bool:
+    """Return whether an array is one line of numbers that grow or fall all along it."""
+    if one.dimensions is not None or int(np.prod(one.shape)) != max(one.shape) or max(one.shape) < 2:
+        return False
+    steps = np.diff(one.read().ravel().astype(np.float64))
+    return bool((steps > 0).all() or (steps < 0).all())
 
 
 def is_list(one: LazyArray) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from schema.problem import TIMES
 from training.data.readers import (
     MESHES,
+    SPACE,
     DataFile,
     LazyArray,
     are_splits,
@@ -50,6 +51,7 @@ from training.problems.draft_stacked import (
     lone_array,
     refuse_numbered,
     refuse_one_run,
+    refuse_one_solution,
     refuse_series,
     time_of,
 )
@@ -85,7 +87,7 @@ def draft(
     name, names = wire_name(file.path.stem), tuple(map(str, files))
     if runs is not None:
         name, names = wire_name(runs.resolve().name), (str(files[0]),)
-    elif file.sources.keys() >= file.arrays.keys():  # every tensor has files of its own
+    elif file.sources and file.sources.keys() >= file.arrays.keys():  # every tensor has files of its own
         lead = next(iter(file.sources.values()))[0]
         name, names = wire_name(file.path.resolve().parent.name), tuple(map(str, lead))
     elif folder is not None:
@@ -234,7 +236,11 @@ def with_samples_first(made: Draft, file: DataFile, files: int, outputs: Sequenc
     fields = fields_of(numeric)
     if file.samples or not fields or any(one.dimensions is not None for one in fields):
         return file
-    made.sample, doubt = sample_axis(fields, [one for one in numeric if one not in fields], files)
+    others = [one for one in numeric if one not in fields]
+    lead = max(fields, key=lambda one: len(one.shape))
+    if files == 1:
+        refuse_one_solution(lead, others, file)
+    made.sample, doubt = sample_axis(fields, others, files)
     if doubt:
         made.guesses["files" if made.sample == "first" else "sample"] = f"samples are counted by {doubt}"
     turned = arranged(file, made.sample)[0]
@@ -262,7 +268,7 @@ def for_all_samples(arrays: Mapping[str, LazyArray], fields: Sequence[LazyArray]
 
 def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[str]) -> list[LazyArray]:
     """Return arrays with the axes of trajectories named, time first, where times or shapes tell which ones they are."""
-    fields, times = fields_of(arrays), times_of(arrays)
+    fields, times = [one for one in fields_of(arrays) if not is_coordinate(one)], times_of(arrays)
     if any(one.dimensions is not None for one in fields):
         return [*arrays]
     found = frames_of(fields, times, outputs)
@@ -279,6 +285,8 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
         found = {one.name: {"first"} for one in fields}  # there would be no input
     if (one := lone_array(arrays)) is not None and not found and not channels(one):
         found = {one.name: {time_of(one)}}
+    if times is not None and samples == max(times.shape) and all(samples not in one.shape[1:] for one in fields):
+        found = {}  # the first axis counts time, which is asked about
     where = {axis for axes in found.values() for axis in axes}
     if len(where) != 1 or (outputs and not {*found} & {*outputs}):
         return [*arrays]
@@ -288,7 +296,7 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
     alone = f"{shown(shown_)} has it alone" if len(fields) > len(found) else NO_INPUT
     if numbers := [one.name for one in fields if one.shape[1:] == (count,) and one.name not in outputs]:
         alone = f"{numbers[0]} has {count} values for every sample, too"
-    reason = f"{times.name} has {count} values, too" if times is not None else alone
+    reason = f"{times.name} has {count} values, too" if times is not None and max(times.shape) == count else alone
     made.guesses["time"] = f"time is the {made.time} axis behind the samples', of {count}: {reason}"
     turned, shown_ = [], last_axis_at(shown_, 1) if made.time == "last" else shown_
     for one in arrays:
@@ -299,6 +307,11 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
         names = ("time",) if one.name in numbers else names  # a number of every frame
         turned.append(replace(each, dimensions=names))
     return turned
+
+
+def is_coordinate(one: LazyArray) -> bool:
+    """Return whether an array is a line of coordinates of a file that is one sample."""
+    return one.samples == 1 and last_name(one) in SPACE and int(np.prod(one.shape)) == max(one.shape)
 
 
 def axes_of(sides: tuple[int, ...]) -> tuple[str, ...]:
@@ -312,16 +325,17 @@ def axes_of(sides: tuple[int, ...]) -> tuple[str, ...]:
 
 
 def refuse_time_between(fields: Sequence[LazyArray], times: LazyArray | None) -> None:
-    """Refuse a trajectory whose axis of time is between those of a grid that another field has.
+    """Refuse a trajectory whose axis of time is between others: those of a grid that another field has, or alone is it.
 
     Raises:
         DraftError: There is one.
     """
     count = 0 if times is None else max(times.shape)
+    outer = any(count in {one.samples, *one.shape[1:2], *one.shape[-1:]} for one in fields)
     for one in fields:
         own = one.shape[1:]
         for axis in (axis for axis in range(1, len(own) - 1) if own[axis] == count):
-            if any(each.shape[1:] == (*own[:axis], *own[axis + 1 :]) for each in fields):
+            if not outer or any(each.shape[1:] == (*own[:axis], *own[axis + 1 :]) for each in fields):
                 raise DraftError(
                     f"{shown(one)}: expected time on the first or on the last axis behind the samples' but axis "
                     f"{axis + 1} has as many values as {times.name if times else 'time'}: save "

@@ -19,22 +19,35 @@ from training.problems.problem_file import AXES
 from training.problems.wire_names import wire_name
 
 LONGITUDES, WHOLE = ("longitude", "lon", "lons"), 360.0  # an axis around the globe is periodic
+CHANNELS = 12  # the most points of an axis that is taken for one of channels, where fields have no other grid in common
 AXIS_NAMES = {1: ("point",), 2: ("row", "column"), 3: ("depth", "row", "column")}
 
 
-def grid(fields: Sequence[LazyArray], lines: Collection[int] = ()) -> tuple[tuple[str, ...], tuple[int, ...]]:
+def grid(
+    fields: Sequence[LazyArray], lines: Collection[int] = (), outputs: Collection[str] = ()
+) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """Return names and sides of the grid's axes: named in the file, or what most fields' shapes have in common.
 
-    Of named axes those of the first field with most of them. Of grids that as many fields have, one that begins or ends
-    another is preferred, whose further axis may be time or components; else the one with as many points as there are
-    coordinates, `lines`, or with more points.
+    Of named axes those of the first field with most of them, or of the outputs where these lack some. Of grids that as
+    many fields have, one that begins or ends another is preferred, whose further axis may be time or components; else
+    the one with as many points as there are coordinates, `lines`, or with more points.
     """
-    named = (named_grid(one) for one in fields if one.dimensions)
-    spatial = ([each for each in axes if each[0] not in {"time", "component"}] for axes in named)
-    if along := max(spatial, key=len, default=[]):
-        own = along[-AXES:]
+    spatial = {
+        one.name: [each for each in named_grid(one) if each[0] not in {"time", "component"}]
+        for one in fields
+        if one.dimensions
+    }
+    if along := max(spatial.values(), key=len, default=[]):
+        wanted = max((axes for name, axes in spatial.items() if name in outputs), key=len, default=along)
+        own = (wanted if {*wanted} < {*along} else along)[-AXES:]
         return tuple(name for name, _ in own), tuple(side for _, side in own)
     shapes = [{one.shape[1:], without_components(one.shape[1:])[0]} for one in fields]
+    if not set.intersection(*shapes):
+        shapes = [
+            each | {rest for rest, _ in without_channels(one.shape[1:])}
+            for one, each in zip(fields, shapes, strict=True)
+        ]
+        shapes = [set.intersection(*shapes) or each for each in shapes]
     found = Counter(sides for each in shapes for sides in each)
     many = {sides: count for sides, count in found.items() if len(sides) <= AXES and min(sides) >= FEWEST}
     most = [sides for sides, count in many.items() if count == max(many.values())]
@@ -74,6 +87,24 @@ def without_components(sides: tuple[int, ...]) -> tuple[tuple[int, ...], str]:
     if len(sides) > 1 and sides[-1] <= COMPONENTS < 2 * sides[0] / 3:
         return sides[:-1], "last"
     return sides, ""
+
+
+def without_channels(sides: tuple[int, ...]) -> list[tuple[tuple[int, ...], str]]:
+    """Return the axes of a field but a shorter first or last one, which holds channels or frames, and where it is."""
+    both = ((sides[1:], "first", sides[0]), (sides[:-1], "last", sides[-1])) if len(sides) > 1 else ()
+    return [
+        (rest, where) for rest, where, count in both if COMPONENTS < count <= CHANNELS and 3 * count <= 2 * min(rest)
+    ]
+
+
+def with_levels_named(one: LazyArray, axes: Sequence[str]) -> LazyArray:
+    """Return an array that has one named axis beside those of the grid, first or last, which holds its components."""
+    space = [name for name in one.dimensions or () if name != "time"]
+    ends = ((space[1:], space[:1]), (space[:-1], space[-1:]))
+    level = next((name for rest, name in ends if sorted(rest) == sorted(axes) and name != ["component"]), None)
+    if level is None:
+        return one
+    return replace(one, dimensions=tuple("component" if [name] == level else name for name in one.dimensions or ()))
 
 
 def axis_entry(made: Draft, file: DataFile, axis: str, side: int, beside: Sequence[LazyArray]) -> dict[str, Any]:

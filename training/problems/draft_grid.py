@@ -26,11 +26,14 @@ from training.problems.ambiguity import (
 )
 from training.problems.checks import FEWEST
 from training.problems.draft_axes import (
+    AXIS_NAMES,
     axis_entry,
     grid,
     named_grid,
     say_what_is_twice,
     with_components_named,
+    with_levels_named,
+    without_channels,
     without_components,
 )
 from training.problems.draft_file import Draft, DraftError, Tensor, quoted, shown
@@ -68,7 +71,13 @@ def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequen
         if before.dimensions != one.dimensions
     ]
     lines = {max(one.shape) for one in numeric if one not in fields and one.shape and may_be_coordinates(one)}
-    axes, sides = grid(fields, lines)
+    axes, sides = grid(fields, lines, outputs)
+    named, numeric = numeric, [with_levels_named(one, axes) for one in numeric]
+    made.remarks += [
+        f"{shown(one)} has an axis beside those of the grid ({', '.join(axes)}), which is taken for its components"
+        for before, one in zip(named, numeric, strict=True)
+        if before.dimensions != one.dimensions
+    ]
     numeric = [in_order(one, axes) for one in numeric]  # whose names may be in another order
     fields = fields_of(numeric)
     counts = {*sides, *(one.shape[1] for one in fields if is_moving(one))}
@@ -310,6 +319,13 @@ def add_field(
                 Tensor(f"{name}_{column}", one, "parameters", column=column) for column in range(one.shape[1])
             ]
             return
+        where = dict(without_channels(one.shape[1:])).get(sides, "")
+        if where and sides not in (one.shape[1:], rest):
+            rest, end = sides, where
+            if one.name in outputs:
+                axis = "second" if where == "first" else "last"
+                line = f"axes.{AXIS_NAMES[len(sides)][0]}"
+                made.guesses[line] = f"time is no axis, though the {axis} one of {shown(one)} may count frames"
         if sides not in (one.shape[1:], rest):
             made.left_out[one.name] = reason_of(one, sides)
             return

@@ -15,7 +15,7 @@ import numpy as np
 
 from schema.problem import TIMES
 from training.data.readers import SPACE, DataFile, LazyArray, last_name
-from training.problems.ambiguity import COMPONENTS, NOISE, STEPS, smoothness
+from training.problems.ambiguity import COMPONENTS, NOISE, STEPS, of_one_solution, smoothness
 from training.problems.draft_file import Draft, DraftError, Tensor, shown
 from training.problems.roles import is_positive
 from training.problems.wire_names import wire_name
@@ -143,6 +143,19 @@ def refuse_one_run(file: DataFile) -> None:
         f"frames: describe those of all runs, 'runs/*/{file.path.name}'; or learn the step in time from this run "
         f"alone, cut into trajectories, f = h5py.File('{file.path.name}'); np.savez('cut.npz', {', '.join(parts)})"
     )
+
+
+def refuse_one_solution(field: LazyArray, others: Sequence[LazyArray], file: DataFile) -> None:
+    """Refuse a file of one solution, all of whose axes coordinates and times count, as `u [x, t]` beside `x` and `t`.
+
+    Raises:
+        DraftError: It is one.
+    """
+    if lines := of_one_solution(field, others):
+        raise DraftError(
+            f"{file.path}: expected samples but found one solution, since {' and '.join(lines)} count the axes of "
+            f"{shown(field)}: save arrays [sample, ...] of several solutions, or a file for each, and describe all"
+        )
 
 
 def loaded(file: DataFile, one: LazyArray) -> str:

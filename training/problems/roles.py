@@ -47,6 +47,7 @@ dt dx dy dz time_step timestep step_size cfl tol tolerance rtol atol nx ny nz nt
 n_y n_t save_every order degree resolution
 """  # names of numbers that say how equations were solved, which may decide the outputs, too
 FADED = 1e-9  # values below this part of the greatest are no positive quantity that is learned by its logarithm
+COUNTED_FROM = 3  # numbers, of which more that are equally far apart are no chance
 KINDS_MOST = 8  # the most whole numbers that may name kinds
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 KINDS = {
@@ -87,7 +88,15 @@ def doubt_of_number(one: LazyArray) -> str:
     """Say why a number per sample may be no parameter: it is a setting of the run, or says how it was solved."""
     if plain_name(one.name) in NUMERICS.split():
         return "it may only say how the equations were solved: then remove the table"
+    if one.dimensions is None and one.samples > COUNTED_FROM and is_even(one):
+        return "its values are equally far apart: where they are the coordinates of an axis, remove the table"
     return "a setting of each run: remove the table if the outputs do not depend on it" if one.setting else ""
+
+
+def is_even(one: LazyArray) -> bool:
+    """Return whether numbers are equally far apart, as coordinates are and few parameters."""
+    steps = np.diff(np.ravel(one.read()).astype(np.float64))
+    return bool(len(steps) and steps[0] and (np.abs(steps - steps[0]) < 1e-3 * np.abs(steps[0])).all())
 
 
 def add_parameter(made: Draft, one: LazyArray) -> None:

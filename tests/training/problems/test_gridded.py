@@ -18,7 +18,7 @@ from tests.drafts import values
 from training.data.readers import ReadError
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
-from training.problems.draft_file import Draft
+from training.problems.draft_file import Draft, DraftError
 from training.problems.sections import unconfirmed
 
 RNG = np.random.default_rng(0)
@@ -126,3 +126,99 @@ def test_the_source_of_darcy_flow_is_a_parameter_where_files_have_others(tmp_pat
     np.testing.assert_array_equal(found["beta"], np.repeat([1, 10], SAMPLES))
     (tmp_path / "2D_DarcyFlow_beta10.0_Train.hdf5").unlink()
     assert "beta" not in drafted(tmp_path, "*.hdf5").toml().partition("[inputs")[2]
+
+
+def test_files_of_a_sweep_are_parts_of_one_set_wherever_their_numbers_are(tmp_path: Path) -> None:
+    frames = K[:, None] * np.arange(1.0, 6)[None, :, None, None]
+    names = ["ReacDiff_Nu0.5_Rho1.0_b.hdf5", "ReacDiff_Nu1e-3_Rho10_b.hdf5"]
+    for number, name in enumerate(names):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["tensor"], file["t-coordinate"] = frames + number, np.arange(6.0)
+            file["x-coordinate"], file["y-coordinate"] = X, Y
+    made = drafted(tmp_path, "*.hdf5")
+    assert asked(made) == {"samples"}  # whether outputs depend on the numbers in the names
+    np.testing.assert_allclose(values(made, tmp_path)["tensor"], np.concatenate([frames, frames + 1]), rtol=1e-6)
+
+
+def test_a_long_name_of_a_file_or_an_array_makes_names_that_are_accepted(tmp_path: Path) -> None:
+    long = "1D_CFD_Rand_Eta1.e-8_Zeta1.e-8_periodic_of_the_first_campaign"
+    with h5py.File(tmp_path / f"{long}.hdf5", "w") as file:
+        file[f"{long}_a"], file[f"{long}_b"] = K, 2 * K
+    found = values(drafted(tmp_path, "*.hdf5", f"{long}_b"), tmp_path)
+    assert sorted(array.max() for array in found.values()) == pytest.approx([K.max(), 2 * K.max()])
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize(("inputs", "outputs"), [(5, 3), (7, 0), (5, 6)])
+def test_channels_beyond_four_are_components_where_fields_have_a_grid_in_common(
+    inputs: int, outputs: int, last: bool, tmp_path: Path
+) -> None:
+    at = -1 if last else 1
+    grid = gaussian_filter(RNG.standard_normal((SAMPLES, 16, 24)), (0, 2, 2))
+    k, u = (np.stack([grid * n for n in range(1, 1 + count)], at) if count else grid for count in (inputs, outputs))
+    np.savez(tmp_path / "a.npz", x=k, y=u)
+    made = drafted(tmp_path, "a.npz", "y")
+    assert asked(made) == ({"time"} if outputs > 4 else set())
+    found = values(made, tmp_path)
+    for name, stored, count in (("x", k, inputs), ("y", u, outputs)):
+        np.testing.assert_allclose(found[name], np.moveaxis(stored, -1, 1) if last and count else stored, rtol=1e-6)
+
+
+def test_levels_beside_a_plane_are_components(tmp_path: Path) -> None:
+    q = np.stack([K * n for n in range(1, 7)], 1)
+    planes = (("sample", "x", "y"), K)
+    saved(
+        tmp_path, {"q": (("sample", "level", "y", "x"), q.swapaxes(2, 3)), "rain": planes}, x=X, y=Y, level=np.arange(6)
+    )
+    found = values(drafted(tmp_path, "a.nc", "rain"), tmp_path)
+    np.testing.assert_allclose(found["q"], q, rtol=1e-6)
+
+
+@pytest.mark.parametrize("attribute", [False, True])
+def test_a_solution_in_each_file_is_a_sample_with_its_times_and_coordinates(attribute: bool, tmp_path: Path) -> None:
+    times = 0.1 * np.arange(7)
+    frames = K[:, None, 0] * np.arange(1.0, 8)[None, :, None]  # [sample, time, point]
+    for run, each in enumerate(frames):
+        with h5py.File(tmp_path / f"run_{run}.h5", "w") as file:
+            file["u"], file["t"], file["x"] = each, times, Y
+            (file.attrs if attribute else file)["nu"] = NU[run]
+    made = drafted(tmp_path, "run_*.h5")
+    assert asked(made) == {"samples", "time", "outputs"}
+    assert made.axes["point"]["length"] == 2
+    found = values(made, tmp_path)
+    np.testing.assert_allclose(found["u"], frames, rtol=1e-6)
+    np.testing.assert_allclose(found["nu"], NU, rtol=1e-6)
+    assert {*found} == {"u", "nu"}
+    with pytest.raises(DraftError, match=r"found one solution, since t and x count the axes of u \[7 x 9\]"):
+        drafted(tmp_path, "run_0.h5")
+
+
+def test_no_line_of_as_many_numbers_as_samples_makes_these_one_solution(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", u=K[:, 0], k=K[:, 1], x=Y, y=NU)  # a number of every sample
+    assert drafted(tmp_path, "a.npz", "u").of("parameters")[0].name == "y"
+
+
+@pytest.mark.parametrize("axis", [2, 3])
+def test_time_between_axes_is_refused_whether_another_field_has_the_grid_or_not(axis: int, tmp_path: Path) -> None:
+    frames = np.stack([K] * 6, 1)[..., np.newaxis] * np.arange(1.0, 4)  # [sample, time, row, column, component]
+    np.savez(tmp_path / "a.npz", u=np.moveaxis(frames, 1, axis), t=np.arange(6))
+    with pytest.raises(DraftError, match=rf"axis {axis} has as many values as t: save np.moveaxis\(u, {axis}, 1\)"):
+        drafted(tmp_path, "a.npz")
+
+
+def test_samples_behind_the_times_are_asked_about(tmp_path: Path) -> None:
+    turned = np.stack([np.roll(K, shift, 2) for shift in range(10)])
+    np.savez(tmp_path / "a.npz", u=turned)
+    made = drafted(tmp_path, "a.npz")
+    assert "or the second (12), along which values change most: then np.moveaxis(u, 1, 0)" in made.guesses["files"]
+    np.savez(tmp_path / "a.npz", u=turned, t=np.arange(10.0))
+    made = drafted(tmp_path, "a.npz")
+    assert "samples" in asked(made)
+    assert not made.moving  # t does not count the samples
+
+
+def test_coordinates_of_as_many_points_as_samples_are_a_parameter_by_a_guess(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", k=np.moveaxis(K, 0, 1), u=np.moveaxis(K, 0, 1) + 1, xs=np.linspace(0, 1, 8), nu=NU[:8])
+    xs, nu = drafted(tmp_path, "a.npz", "u").of("parameters")
+    assert "equally far apart" in xs.guess
+    assert nu.guess == ""
