@@ -20,7 +20,7 @@ from pyarrow import feather, parquet
 from scipy.io import savemat
 
 from tests.drafts import read, values
-from training.data.prepare import unlike_times
+from training.data.positions import unlike_times
 from training.data.readers import ReadError, open_file
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
