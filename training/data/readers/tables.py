@@ -75,6 +75,12 @@ def table(path: Path) -> DataFile:
             f"{path}: expected {len(names)} columns ({', '.join(names)[:80]}) in every line but found "
             f"{len(cells[bad])} in line {bad + 1} of the numbers: {cells[bad][:4]}{said}"
         )
+    if len(cells) > 1 and cells[0] and not holds_values(cells[0]) and any(map(is_number, cells[1])):
+        names = [
+            f"{name} [{unit}]" if unit and units_of(name)[1] == "" else name
+            for name, unit in zip(names, cells[0], strict=True)
+        ]
+        cells = cells[1:]
     names = [name or f"column {number}" for number, name in enumerate(names, start=1)]
     refuse_duplicates(path, names)
     columns = dict(zip(names, zip(*cells, strict=True), strict=True))
@@ -156,6 +162,9 @@ def with_names(text: Sequence[str]) -> list[str]:
         return lines[below + 1 : end]
     comments = [line.lstrip("# ") for line in takewhile(lambda line: line.startswith("#"), lines)]
     below_them = lines[len(comments) :]
+    rows = [divided([line])[1][0] for line in comments[-2:]]
+    if len(rows) > 1 and len(rows[0]) == len(rows[1]) == len({*rows[0]}) > len({*rows[1]}):  # units below the names
+        return [*comments[-2:], *below_them]
     if below_them and not holds_values(divided(below_them[:1])[1][0]):
         return below_them
     return [line for line in (*comments[-1:], *below_them) if line.strip()]
@@ -329,8 +338,16 @@ def comsol(path: Path, comments: list[str]) -> DataFile:
     text = path.suffix.lower() != ".csv" and "," not in comments[-1]
     names = re.split(r"\s{2,}", comments[-1]) if text else next(csv.reader([comments[-1]], skipinitialspace=True))
     names = with_values(names)
+    if comments[-1].strip().lower() == "grid":
+        raise ReadError(
+            f"{path}: expected an export of COMSOL as a spreadsheet but found one on a grid: choose the data format "
+            "Spreadsheet, or save arrays [sample, row, column], np.savez('data.npz', k=k, T=T)"
+        )
     with opened_text(path) as file:
         values = np.loadtxt(file, delimiter=None if text else ",", comments="%", ndmin=2)
+    if "Dimension" not in said and len(names) == values.shape[1]:  # a table of results
+        refuse_duplicates(path, names)
+        return of_columns(path, "csv", dict(zip(names, values.T, strict=True)), {})
     dimensions = int(said.get("Dimension", "0").strip('"'))
     if dimensions not in {2, 3} or values.shape[1] != len(names) or len(names) <= dimensions:
         raise ReadError(
