@@ -23,7 +23,7 @@ def open_json(path: Path) -> Iterator[DataFile]:
     with damage_named(path, "JSON"):
         with opened_text(path) as file:
             text = file.read()
-        by_line = path.suffix.lower() == ".jsonl"
+        by_line = path.suffix.lower() in {".jsonl", ".ndjson"}
         lines = [line for line in text.splitlines() if line.strip()] if by_line else [text]
         every = [json.loads(line, object_pairs_hook=partial(unique, path)) for line in lines]
         content: Any = every if by_line else every[0]
@@ -63,6 +63,8 @@ def numbers(values: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, N
             continue
         try:
             found = np.asarray(value)
+            if found.dtype.kind == "O" and all(one is None or isinstance(one, float | int) for one in found.flat):
+                found = found.astype(float)  # NaN, which JSON has no number for, as pandas writes it
         except ValueError:  # lists of unequal lengths
             found = np.asarray(None)
         yield f"{start}{name}", found if found.dtype.kind in "fiub" else None
