@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import zipfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,7 +16,7 @@ import xarray
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-from tests.drafts import values
+from tests.drafts import read, values
 from training.data.readers import ReadError
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
@@ -222,3 +224,101 @@ def test_coordinates_of_as_many_points_as_samples_are_a_parameter_by_a_guess(tmp
     xs, nu = drafted(tmp_path, "a.npz", "u").of("parameters")
     assert "equally far apart" in xs.guess
     assert nu.guess == ""
+
+
+@pytest.mark.parametrize("name", ["_FillValue", "nodata", "FillValue", "CodeMissingValue"])
+@pytest.mark.parametrize("value", ["-888", -888.0])
+@pytest.mark.parametrize("format_", ["hdf5", "netcdf", "whole numbers of netcdf"])
+def test_what_attributes_of_other_programs_call_missing_is_missing(
+    format_: str, value: str | float, name: str, tmp_path: Path
+) -> None:
+    k = np.rint(1000 * K)
+    k[:, 2:4, 3:5] = -888
+    if format_ == "hdf5":
+        with h5py.File(tmp_path / "a.h5", "w") as file:
+            file["k"], file["u"] = k, K
+            file["k"].attrs[name] = value
+    else:
+        stored = k.astype(np.int32) if format_.startswith("whole") else k
+        saved(tmp_path, {"k": (("sample", "x", "y"), stored), "u": (("sample", "x", "y"), K)}, x=X, y=Y)
+        with h5py.File(tmp_path / "a.nc", "a") as file:
+            file["k"].attrs[name] = value
+    made = drafted(tmp_path, "a.*", "u")
+    assert made.mask == 'nan = "k"'
+    np.testing.assert_array_equal(values(made, tmp_path)["inside"] == 0, k == -888)
+
+
+def test_null_in_lists_of_json_is_nan(tmp_path: Path) -> None:
+    rows = np.where(np.quantile(K, 0.1) < K, K, None).tolist()
+    lines = [json.dumps({"k": k, "u": u.tolist()}) for k, u in zip(rows, K, strict=True)]
+    (tmp_path / "runs.ndjson").write_text("\n".join(lines))
+    made = drafted(tmp_path, "runs.ndjson", "u")
+    assert made.mask == 'nan = "k"'
+    assert (values(made, tmp_path)["inside"] == 0).mean() == pytest.approx(0.1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "head",
+    ["x,y,p\nm,m,Pa\n", "# Fluent\n# x,y,p\n# m,m,Pa\n", "x [m],y [m],p [Pa]\n"],
+    ids=["below the names", "in comments", "in brackets"],
+)
+def test_a_line_of_units_below_the_names_of_a_table_is_none_of_values(head: str, tmp_path: Path) -> None:
+    rows = RNG.random((3, 20, 3))
+    for run, each in enumerate(rows):
+        lines = "\n".join(",".join(map(str, row)) for row in each)
+        (tmp_path / f"run{run}.csv").write_text(head + lines)
+    made = drafted(tmp_path, "run*.csv", "p")
+    assert made.of("outputs")[0].array.units == "Pa"
+    np.testing.assert_allclose(values(made, tmp_path)["p"], rows[:, :, 2], rtol=1e-6)
+
+
+def test_a_table_of_text_alone_is_refused_and_says_what_it_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("name,material\nfirst,steel\nsecond,copper\n")
+    with pytest.raises(DraftError, match="material left out: a column that does not hold numbers alone"):
+        drafted(tmp_path, "a.csv")
+
+
+def test_a_table_of_results_of_comsol_has_a_row_for_each_sample(tmp_path: Path) -> None:
+    rows = "\n".join(f"{nu},{300 + nu}" for nu in NU)
+    (tmp_path / "sweep.csv").write_text(
+        f"% Model,heat.mph\n% Table,Point evaluation\n% nu (m^2/s),Temperature (K)\n{rows}"
+    )
+    np.save(tmp_path / "u.npy", K)
+    found = values(drafted(tmp_path, ["u.npy", "sweep.csv"], "u"), tmp_path)
+    np.testing.assert_allclose(found["nu"], NU, rtol=1e-6)
+    (tmp_path / "grid.txt").write_text("% Dimension: 2\n% Grid\n0 1 2\n0 1\n% Data (T (K))\n1 2 3\n4 5 6\n")
+    with pytest.raises(ReadError, match="found one on a grid: choose the data format Spreadsheet"):
+        drafted(tmp_path, "grid.txt")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "sentence"),
+    [
+        ("era5.nc", b"GRIB\0\0\0\1", "begins like GRIB, which grib_to_netcdf"),
+        ("forecast", b"GRIB\0\0\0\1", "begins like GRIB, which grib_to_netcdf"),
+        ("era5.nc", b"PK\3\4", "begins like a zip archive, such as .npz and .pt, or several files to be unpacked"),
+        ("a.mat", b"# Created by Octave 7.3\n# name: u\n 1 2\n", "begins like a text of Octave"),
+    ],
+)
+def test_files_that_are_something_else_are_named_by_how_they_begin(
+    name: str, content: bytes, sentence: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(ReadError, match=sentence):
+        drafted(tmp_path, name)
+
+
+def test_a_spreadsheet_is_no_archive_to_be_unpacked(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "runs.xlsx", "w") as archive:
+        archive.writestr("[Content_Types].xml", "<Types/>")
+    with pytest.raises(ReadError, match=r"\.xlsx is not read: a spreadsheet: save it as \.csv"):
+        drafted(tmp_path, "runs.xlsx")
+
+
+def test_times_of_files_without_named_axes_are_compared(tmp_path: Path) -> None:
+    frames = K[:, None, 0] * np.arange(1.0, 8)[None, :, None]
+    for run, each in enumerate(frames):
+        np.savez(tmp_path / f"run_{run:02d}.npz", u=each, t=np.arange(7) * (0.1 if run < 6 else 0.2), x=Y)
+    made = drafted(tmp_path, "run_*.npz", "u")
+    _, samples = read(made.toml(), tmp_path)
+    assert "files have other times between two frames: 0.1 in run_00.npz, 0.2 in" in samples.file.attrs["remarks"]

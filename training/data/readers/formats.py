@@ -32,6 +32,7 @@ from training.data.readers.data_file import (
     LazyArray,
     ReadError,
     Rows,
+    beginning_of,
     damage_named,
     each_way,
     natural,
@@ -73,6 +74,7 @@ SUFFIXES = (
         ".tsv": "csv",
         ".json": "json",
         ".jsonl": "json",
+        ".ndjson": "json",
     }
     | dict.fromkeys((".vtu", ".vtk", ".vtp", ".msh", ".xdmf", ".xmf", ".inp", *exodus.SUFFIXES), "mesh")
 )
@@ -309,7 +311,7 @@ def detect(path: Path) -> str:
         raise ReadError(f"{path}: {path.suffix} is not read: {UNREAD[path.suffix.lower()]}")
     raise ReadError(
         f"{path}: expected one of the formats {', '.join(readers())}; name it as `format` if it is one, "
-        f"or else {SAVE_ARRAYS}"
+        f"or else {SAVE_ARRAYS}{beginning_of(path)}"
     )
 
 
@@ -340,6 +342,8 @@ def detect_archive(path: Path) -> str:
     for end, kind in kinds.items():
         if any(name.endswith(end) for name in names):
             return kind
+    if path.suffix.lower() in UNREAD:  # spreadsheets are archives, too
+        raise ReadError(f"{path}: {path.suffix} is not read: {UNREAD[path.suffix.lower()]}")
     raise ReadError(f"{path}: expected an archive of arrays but found {', '.join(sorted(names)[:3])} …: unpack it")
 
 

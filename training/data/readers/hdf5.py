@@ -24,6 +24,7 @@ from training.data.readers.data_file import (
     LazyArray,
     ReadError,
     Rows,
+    beginning_of,
     damage_named,
     each_way,
     natural,
@@ -33,6 +34,8 @@ from training.data.readers.guards import check_heaps
 from training.data.readers.splits import TEST, VALIDATION, joined, of_splits, split_of
 
 MISSING = ("_FillValue", "missing_value")
+ABSENT = ("fillvalue", "missingvalue", "nodata", "nodatavalue")
+"""How attributes of other programs end that say which values are missing, in letters alone."""
 PACKING = ("scale_factor", "add_offset")
 VALID = ("valid_range", "valid_min", "valid_max")
 
@@ -73,7 +76,9 @@ def is_netcdf4(path: Path) -> bool:
     if start == b"CDF\5":
         raise ReadError(f"{path}: its format is CDF-5, which is not read: convert it, nccopy -k nc4 FILE NEW")
     if start not in {b"CDF\1", b"CDF\2"}:
-        raise ReadError(f"{path}: expected a netCDF file, which is HDF5 or netCDF, but it is neither")
+        raise ReadError(
+            f"{path}: expected a netCDF file, which is HDF5 or netCDF, but it is neither{beginning_of(path)}"
+        )
     return False
 
 
@@ -291,9 +296,9 @@ def unpacked(one: LazyArray, attributes: Mapping[str, Any]) -> LazyArray:
     if one.dtype.kind not in "fiu":
         return one
     stored_as = stored_type(attributes, one.dtype)
-    said = {name: numbers(attributes[name], stored_as) for name in MISSING if name in attributes}
+    said = [value for name in attributes if says_missing(name) for value in numbers(attributes[name], stored_as)]
     scaling, _ = packing(attributes)
-    absent = np.array([value for name in MISSING for value in as_stored(said.get(name, ()), stored_as)], stored_as)
+    absent = np.array(as_stored(said, stored_as), stored_as)
     low, high = valid(attributes, stored_as, scaling)
     if stored_as == one.dtype and not scaling and not len(absent) and np.isneginf(low) and np.isposinf(high):
         return one
@@ -306,6 +311,11 @@ def unpacked(one: LazyArray, attributes: Mapping[str, Any]) -> LazyArray:
         return np.where(missing, kind.type(np.nan), values.astype(kind))
 
     return replace(one, dtype=kind, rows=each_way(one.rows, partial(partial, values_of)))
+
+
+def says_missing(name: object) -> bool:
+    """Return whether an attribute says which values are missing, as `_FillValue`, `NoData` and `Missing value` do."""
+    return re.sub("[^a-z]", "", str(name).lower()).endswith(ABSENT)
 
 
 def packing(attributes: Mapping[str, Any]) -> tuple[dict[str, float], str]:
@@ -359,6 +369,11 @@ def as_stored(values: Iterable[Any], kind: np.dtype[Any]) -> list[Any]:
 def numbers(value: Any, kind: np.dtype[Any]) -> NDArray[Any]:
     """Return an attribute of an array of a type that holds numbers as a line of them; an empty one for another."""
     found = np.ravel(np.asarray(value))
+    if found.dtype.kind in "USO":
+        try:
+            found = np.array([float(text(each)) for each in found.tolist()])
+        except ValueError:
+            return np.empty(0)
     if found.dtype.kind == "i" and kind.kind == "u" and found.dtype.itemsize == kind.itemsize:
         return found.view(kind)
     return found if found.dtype.kind in "fiu" else np.empty(0)

@@ -39,9 +39,11 @@ from training.data.readers.hdf5 import (
     as_stored,
     describe,
     is_netcdf4,
+    numbers,
     of_file,
     opened,
     packing,
+    says_missing,
     stored_type,
     text,
     valid,
@@ -348,14 +350,16 @@ def variable(name: str, value: xarray.DataArray) -> LazyArray:
     limited = value.dtype.kind in "fiu" and not (np.isneginf(low) and np.isposinf(high))
     # xarray does not find 1e20 in double precision among numbers in single precision.
     said = [each for key in MISSING if key in packed and not scaling for each in np.ravel(packed[key])]
-    absent = as_stored(said, value.dtype) if value.dtype.kind == "f" else []
+    other = [attributes[key] for key in attributes if key not in MISSING and says_missing(key) and not scaling]
+    said += [each for values in other for each in numbers(values, value.dtype)]
+    absent = as_stored(said, value.dtype) if value.dtype.kind == "f" or (other and value.dtype.kind in "iu") else []
     # Only floating numbers can be NaN, as missing ones become.
-    held = np.dtype(np.float64) if limited and value.dtype.kind != "f" else value.dtype
+    held = np.dtype(np.float64) if (limited or absent) and value.dtype.kind != "f" else value.dtype
 
     def rows(start: int, stop: int) -> NDArray[Any]:
         values = np.asarray(part(turned, start, stop).values)
         if absent:
-            values = np.where(np.isin(values, absent), value.dtype.type(np.nan), values)
+            values = np.where(np.isin(values, absent), held.type(np.nan), values.astype(held))
         if not limited:
             return values
         return np.where((values < low) | (values > high), held.type(np.nan), values.astype(held))
