@@ -108,8 +108,8 @@ def common_pattern(files: Sequence[Path]) -> str:
     )
     ends = {path.suffix for path in files}
     pattern = f"{escape(start.rstrip('0123456789'))}*{ends.pop()}"
-    fitting = {path.name for path in files[0].parent.glob(pattern)}
-    return pattern if len(files) > 1 and not ends and start and fitting == {path.name for path in files} else ""
+    fitting = {*files[0].parent.glob(pattern)}  # files in other folders have names of their own
+    return pattern if len(files) > 1 and not ends and start and fitting == {*files} else ""
 
 
 def of_each(found: DataSet, files: Sequence[Path]) -> list[Path]:

@@ -16,8 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError
-from training.data.readers.tensor_files import counts_all, numbering, tells_apart
+from training.data.readers.tensor_files import counts_all, numbering, of_tensors, tells_apart
 
+TENSORS = frozenset(
+    {"input", "inputs", "output", "outputs", "target", "targets", "label", "labels", "solution", "solutions"}
+    | {"x", "y", "coefficient", "coefficients", "permeability", "pressure", "temperature", "velocity"}
+)
+"""Words of the names of folders that have one tensor of all samples."""
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -39,6 +44,19 @@ def labels(names: Sequence[str | Path]) -> list[str]:
         return ["/".join(each) for each in parts]
     varying = [at for at, column in enumerate(zip(*parts, strict=True)) if len({*column}) > 1]
     return ["/".join(each[at] for at in varying) for each in parts]
+
+
+def folders_of_tensors(files: Sequence[Path]) -> dict[Path, list[Path]]:
+    """Return the files of folders that have one tensor each, by their names, and a file for every sample; or nothing.
+
+    Such are `inputs/0001.npy` and `outputs/0001.npy`, but not runs of which each has a folder of its frames.
+    """
+    found: dict[Path, list[Path]] = {}
+    for path in files:
+        found.setdefault(path.parent, []).append(path)
+    counted = all(len(each) > 1 == len({NUMBER.sub("#", path.stem) for path in each}) for each in found.values())
+    words = {word for folder in found for word in re.split(r"[^a-z]+", folder.name.lower())}
+    return found if counted and of_tensors([*found]) and not words.isdisjoint(TENSORS) else {}
 
 
 def numbers(names: Sequence[str]) -> NDArray[np.float64]:

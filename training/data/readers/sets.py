@@ -30,7 +30,7 @@ from training.data.readers.formats import (
 )
 from training.data.readers.layout import arranged, of_points_in_cells
 from training.data.readers.recent import open_several
-from training.data.readers.sample_names import with_doubts
+from training.data.readers.sample_names import folders_of_tensors, with_doubts
 from training.data.readers.splits import (
     TEST,
     VALIDATION,
@@ -59,9 +59,11 @@ def open_set(stack: ExitStack, given: Sequence[Path], layout: str = "auto") -> D
     Raises:
         ReadError: A file cannot be read, or a folder holds neither meshes nor runs.
     """
-    inside = inside_of_splits(given) if layout == "auto" else []
+    inside = (inside_of_splits(given) or inside_of_tensors(given)) if layout == "auto" else []
     files, tables = without_tables(splits_last(inside or given))
-    return with_tables(stack, of_samples(stack, files, layout), tables)
+    folders = folders_of_tensors(files)
+    found = of_folders(stack, folders, layout) if folders else of_samples(stack, files, layout)
+    return with_tables(stack, found, tables)
 
 
 def of_samples(stack: ExitStack, files: Sequence[Path], layout: str) -> DataSet:
@@ -73,7 +75,7 @@ def of_samples(stack: ExitStack, files: Sequence[Path], layout: str) -> DataSet:
         meshes = DataSet(stack.enter_context(open_file(found[0], layout)), found, first, count=len(found))
         return with_tables(stack, meshes, tables_in(first))
     if len(files) == 1 and first.is_dir() and layout == "auto" and not is_store(first):
-        if beside := alone_in(first):
+        if beside := alone_in(first) or inside_of_tensors([each for each in sorted(first.iterdir()) if each.is_dir()]):
             return open_set(stack, beside, layout)
         return of_runs(stack, first)
     opened = partial(open_file, format_=layout)
@@ -91,6 +93,31 @@ def of_samples(stack: ExitStack, files: Sequence[Path], layout: str) -> DataSet:
     elif len(files) > 1:
         file = without_constants(file, files, lambda _: arrays_of(files, layout))
     return DataSet(file, [*files], count=len(files))
+
+
+def of_folders(stack: ExitStack, folders: Mapping[Path, list[Path]], layout: str) -> DataSet:
+    """Open what describes the files of folders of a tensor each, in which every file is a sample."""
+    arrays: dict[str, LazyArray] = {}
+    sources: dict[str, tuple[tuple[Path, ...], str]] = {}
+    opened = {folder: stack.enter_context(open_file(files[0], layout)) for folder, files in folders.items()}
+    for folder, file in opened.items():
+        pattern = folder / f"*{folders[folder][0].suffix}"
+        whole = {*folder.glob(pattern.name)} == {*folders[folder]}
+        paths = (Path(escape(str(folder))) / pattern.name,) if whole else tuple(folders[folder])
+        for name, one in file.arrays.items():
+            label = folder.name if len(file.arrays) == 1 else f"{folder.name}/{name}"
+            arrays[label], sources[label] = replace(one, name=label), (paths, name)
+    (first, files), *_ = folders.items()
+    made = replace(opened[first], arrays=arrays, sources=sources)
+    return DataSet(made, files, count=len(files))
+
+
+def inside_of_tensors(folders: Sequence[Path]) -> list[Path]:
+    """Return the data files in folders of a tensor each, `inputs` and `outputs`; none where they are others."""
+    if len(folders) < 2 or not all(path.is_dir() and not is_store(path) for path in folders):
+        return []
+    files = [path for each in folders for path in alone_in(each)]
+    return files if folders_of_tensors(files).keys() == {*folders} else []
 
 
 def arrays_of(files: Sequence[Path], layout: str) -> Iterator[Mapping[str, LazyArray]]:
