@@ -189,6 +189,14 @@ def repeated_row(one: LazyArray) -> LazyArray | None:
     return LazyArray.of(one.name, values[0]) if alike else None
 
 
+def times_of_samples(one: LazyArray) -> NDArray[Any] | None:
+    """Return the times [sample, frame] of an array that has them for every sample, each rising; None of others."""
+    if last_name(one) not in TIMES or len(one.shape) != 2 or min(one.shape) < 2 or one.dtype.kind not in "fiu":
+        return None
+    values = one.read().astype(np.float64)
+    return values if (np.diff(values, axis=1) > 0).all() else None
+
+
 def along_one_axis(one: LazyArray) -> tuple[int, NDArray[Any]] | None:
     """Return the one axis along which coordinates on a whole grid vary, and their line; None of other arrays."""
     if last_name(one) not in SPACE or one.dtype.kind not in "fiu" or one.samples * one.sample_bytes > READ:

@@ -29,6 +29,7 @@ from training.data.readers import (
     last_axis_at,
     last_name,
     real_part,
+    unlike_samples,
 )
 from training.problems.ambiguity import (
     COMPONENTS,
@@ -39,6 +40,7 @@ from training.problems.ambiguity import (
     repeated_row,
     sample_axis,
     times_of,
+    times_of_samples,
 )
 from training.problems.columns import NUMERIC
 from training.problems.draft_axes import AXIS_NAMES, without_components
@@ -219,6 +221,9 @@ def without_copies(made: Draft, file: DataFile) -> DataFile:
         if one.dimensions is None and (row := repeated_row(one)) is not None:
             arrays[name] = row
             made.remarks.append(f"{name} is the same for all samples")
+        elif one.dimensions is None and (rows := times_of_samples(one)) is not None:
+            arrays[name] = LazyArray.of(one.name, rows[0])
+            made.doubts += unlike_samples({name: rows})
     return replace(file, arrays=arrays)
 
 

@@ -322,3 +322,42 @@ def test_times_of_files_without_named_axes_are_compared(tmp_path: Path) -> None:
     made = drafted(tmp_path, "run_*.npz", "u")
     _, samples = read(made.toml(), tmp_path)
     assert "files have other times between two frames: 0.1 in run_00.npz, 0.2 in" in samples.file.attrs["remarks"]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_times_of_every_sample_are_those_of_frames(grouped: bool, tmp_path: Path) -> None:
+    frames = K[:, None, 0] * np.arange(1.0, 8)[None, :, None]  # [sample, time, point]
+    times = np.outer(1 + NU, np.arange(7))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        if grouped:
+            for sample, (each, moments) in enumerate(zip(frames, times, strict=True)):
+                file[f"sim_{sample}/u"], file[f"sim_{sample}/t"] = each, moments
+        else:
+            file["u"], file["t"] = frames, times
+    made = drafted(tmp_path, "a.h5", "u")
+    assert asked(made) == {"samples", "time"}
+    assert "samples differ in t" in made.toml()
+    found = values(made, tmp_path)
+    assert {*found} == {"u"}
+    np.testing.assert_allclose(found["u"], frames, rtol=1e-6)
+
+
+@pytest.mark.parametrize("given", [["inputs", "outputs"], ["."], None], ids=["folders", "the folder of both", "files"])
+def test_folders_of_inputs_and_outputs_have_a_file_for_each_sample(given: list[str] | None, tmp_path: Path) -> None:
+    for name, array in (("inputs", K), ("outputs", 2 * K)):
+        (tmp_path / name).mkdir()
+        for sample, each in enumerate(array):
+            np.save(tmp_path / name / f"{sample}.npy", each)
+    made = drafted(tmp_path, given or "*/*.npy", "outputs")
+    assert asked(made) == {"samples"}
+    found = values(made, tmp_path)
+    np.testing.assert_allclose(found["inputs"], K, rtol=1e-6)
+    np.testing.assert_allclose(found["outputs"], 2 * K, rtol=1e-6)
+
+
+def test_files_of_one_name_in_several_folders_are_all_samples(tmp_path: Path) -> None:
+    for run, each in enumerate(K):
+        (tmp_path / f"part{run % 2}").mkdir(exist_ok=True)
+        np.savez(tmp_path / f"part{run % 2}" / f"run{run // 2}.npz", k=each, u=2 * each)
+    found = values(drafted(tmp_path, "*/*.npz", "u"), tmp_path)
+    np.testing.assert_allclose(found["k"], np.concatenate([K[::2], K[1::2]]), rtol=1e-6)

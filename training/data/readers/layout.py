@@ -5,7 +5,7 @@ Files count samples on the first axis of their arrays, on the last one, or hold 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from schema.problem import UNEVEN
 from training.data.readers.data_file import BLOCK, DataFile, LazyArray, ReadError, Slices
 
 LEADING = {"time": 0, "component": 1}  # the order of named axes behind the samples'; the grid's follow
@@ -129,3 +130,23 @@ def in_order(one: LazyArray, axes: Sequence[str]) -> LazyArray:
 
     shape = tuple(one.shape[place] for place in places)
     return replace(one, shape=shape, rows=rows, dimensions=tuple(names[place - 1] for place in places[1:]))
+
+
+def unlike_samples(positions: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+    """Say of times, and positions along axes, `[sample, point]` that are other ones in some samples than in the first.
+
+    One network makes all steps, and takes all samples to lie on one grid.
+    """
+    said = []
+    for axis, values in positions.items():
+        apart = np.diff(np.asarray(values, np.float64), axis=-1)
+        if apart.ndim < 2 or not apart.size:
+            continue
+        other = (np.abs(apart - apart[0]) > UNEVEN * np.abs(apart[0]).mean()).any(axis=1)
+        if other.any():
+            least, most = np.sort(apart.mean(axis=1))[[0, -1]]
+            said.append(
+                f"samples differ in {axis}, where points are {least:g} apart in one and {most:g} in another: the model "
+                "takes them to be as in the first one"
+            )
+    return tuple(said)

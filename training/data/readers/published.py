@@ -6,8 +6,9 @@ order 0, 1 and 2 with axes that are absent where nothing varies.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.problem import UNEVEN
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, natural, part
 from training.data.readers.hdf5 import array, datasets, opened, sample_groups, stacked, text
-from training.data.readers.layout import last_axis_at
+from training.data.readers.layout import last_axis_at, unlike_samples
 
 INCOMPRESSIBLE = ("force", "particles", "velocity")  # [sample, (time), *grid, component], PDEBench's, too
 
@@ -115,8 +115,8 @@ def incompressible(path: Path, file: h5py.File) -> DataFile:
 
     found = {name: field(name) for name in INCOMPRESSIBLE}
     times = np.asarray(file["t"]).reshape(-1, found["velocity"].shape[1])
-    said = {"remarks": ("incompressible flow",), "doubts": unlike({"time": times})}
-    return DataFile(path, "pdebench", found, {"time": times[0]}, samples="PDEBench", **said)
+    made = DataFile(path, "pdebench", found, {"time": times[0]}, remarks=("incompressible flow",), samples="PDEBench")
+    return replace(made, doubts=unlike_samples({"time": times}))
 
 
 def per_sample(path: Path, file: h5py.File) -> DataFile:
@@ -132,30 +132,12 @@ def per_sample(path: Path, file: h5py.File) -> DataFile:
         for axis, name in {**dict(zip(axes, axes, strict=True)), "time": "t"}.items()
         if name in grid
     }
-    doubts = unlike({axis: np.stack(each) for axis, each in every.items() if len({one.shape for one in each}) == 1})
+    doubts = unlike_samples(
+        {axis: np.stack(each) for axis, each in every.items() if len({one.shape for one in each}) == 1}
+    )
     coordinates = {axis: each[0] for axis, each in every.items()}
-    said = {"remarks": (remark,), "doubts": doubts}
-    return DataFile(path, "pdebench", {"data": found}, coordinates, samples="PDEBench", **said)
-
-
-def unlike(positions: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
-    """Say of times, and positions along axes, `[sample, point]` that are other ones in some samples than in the first.
-
-    One network makes all steps, and takes all samples to lie on one grid.
-    """
-    said = []
-    for axis, values in positions.items():
-        apart = np.diff(np.asarray(values, np.float64), axis=-1)
-        if apart.ndim < 2 or not apart.size:
-            continue
-        other = (np.abs(apart - apart[0]) > UNEVEN * np.abs(apart[0]).mean()).any(axis=1)
-        if other.any():
-            least, most = np.sort(apart.mean(axis=1))[[0, -1]]
-            said.append(
-                f"samples differ in {axis}, where points are {least:g} apart in one and {most:g} in another: the model "
-                "takes them to be as in the first one"
-            )
-    return tuple(said)
+    made = DataFile(path, "pdebench", {"data": found}, coordinates, remarks=(remark,), samples="PDEBench")
+    return replace(made, doubts=doubts)
 
 
 @contextmanager
@@ -168,7 +150,7 @@ def open_the_well(path: Path) -> Iterator[DataFile]:
         every = positions(file, axes)
         first = {axis: values[0] if values.ndim > 1 else values for axis, values in every.items()}
         said = first, boundaries(file, axes), (title,)
-        yield DataFile(path, "well", arrays | scalars(file), *said, samples="The Well", doubts=unlike(every))
+        yield DataFile(path, "well", arrays | scalars(file), *said, samples="The Well", doubts=unlike_samples(every))
 
 
 def is_the_well(file: h5py.File) -> bool:
