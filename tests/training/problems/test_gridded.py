@@ -361,3 +361,10 @@ def test_files_of_one_name_in_several_folders_are_all_samples(tmp_path: Path) ->
         np.savez(tmp_path / f"part{run % 2}" / f"run{run // 2}.npz", k=each, u=2 * each)
     found = values(drafted(tmp_path, "*/*.npz", "u"), tmp_path)
     np.testing.assert_allclose(found["k"], np.concatenate([K[::2], K[1::2]]), rtol=1e-6)
+
+
+def test_two_dimensions_that_count_samples_are_left_out_by_name(tmp_path: Path) -> None:
+    k = K.reshape(3, 4, 8, 9)
+    saved(tmp_path, {"k": (("run", "seed", "x", "y"), k), "u": (("run", "seed", "x", "y"), 2 * k)}, x=X, y=Y)
+    with pytest.raises(DraftError, match=r"run and seed both count samples: make them one dimension, ds\.stack"):
+        drafted(tmp_path, "a.nc")

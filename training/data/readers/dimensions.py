@@ -80,9 +80,11 @@ def lead_dimension(value: xarray.DataArray) -> str | None:
 
 
 def two_counts(value: xarray.DataArray) -> str:
-    """Say that a forecast has starts and members, which both count samples; empty where one of them does."""
+    """Say that two dimensions count samples, as starts and members of a forecast do; empty where one of them does."""
     found = starts_of(value)
-    if lead_dimension(value) is None or len(found) < 2:
+    if lead_dimension(value) is None:
+        found = [dim for dim in found if dim.lower() in SAMPLE]
+    if len(found) < 2:
         return ""
     stacked = f"ds.stack(sample={found}).reset_index('sample').transpose('sample', ...)"
     return f"{' and '.join(found)} both count samples: make them one dimension, {stacked}"
