@@ -30,6 +30,8 @@ CHAPTERS = {
     "_exodus.py": "training/data/readers/exodus.py",
     "_guards.py": "training/data/readers/guards.py",
     "_matlab.py": "training/data/readers/matlab.py",
+    "_misread.py": "training/data/readers/misread.py",
+    "_numbered.py": "training/data/readers/numbered.py",
     "_wire_names.py": "training/problems/wire_names.py",
     "_without_faults.py": "training/data/without_faults.py",
 }

@@ -1,4 +1,4 @@
-"""Guards around libraries that believe what a file says, and what `meshio` would read wrongly of VTK's files.
+"""Guards around libraries that believe what a file says.
 
 `meshio` opens whatever files a mesh file names, and inflates without a limit. Blosc, by which zarr compresses, knows
 where a chunk begins, and not where it ends. HDF5 goes from object to object of a heap by their sizes, however small.
@@ -6,13 +6,12 @@ where a chunk begins, and not where it ends. HDF5 goes from object to object of 
 
 from __future__ import annotations
 
-import base64
 import importlib
 import lzma
 import math
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
@@ -23,15 +22,16 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
+from training.data.readers.misread import NEW, OLD, read_right
+from training.data.readers.numbered import GMSH, replaced
+
 #: Where errors of these types are mistakes of the program, whatever a file holds: its packages, and what checks types.
 OWN = {__name__.partition(".")[0], "physics", "jaxtyping", "beartype"}
 MISTAKES = (TypeError, AttributeError, KeyError, NameError)
 #: Modules of `meshio` that make arrays as large as a file says that they are.
-COUNTED = ("vtk._vtk_42", "vtk._vtk_51", "gmsh._gmsh22", "gmsh._gmsh40", "gmsh._gmsh41", "gmsh.common")
+COUNTED = (OLD, NEW, *GMSH, "gmsh.common")
 #: Bytes that a mesh file may hold, inflated.
 MOST_BYTES = 2**29
-#: Cells of VTK that are rectangles and boxes along the axes, by number: the type of `meshio`, and its order of nodes.
-PIXELS = {8: ("quad", (0, 1, 3, 2)), 11: ("hexahedron", (0, 1, 3, 2, 4, 5, 7, 6))}
 BLOSC = frozenset({"Blosc", "BloscCodec"})  # of zarr 2 and 3
 #: How the heap of HDF5 begins that holds what varies in length, such as texts and the lists of dimensions of netCDF-4.
 HEAP = b"GCOL\1\0\0\0"
@@ -74,23 +74,10 @@ def guarded(path: Path) -> Iterator[None]:
     }
     with ExitStack() as stack:
         for name in COUNTED:
-            stack.enter_context(_replaced(importlib.import_module(f"meshio.{name}"), np=_BoundedNumPy(path)))
-        stack.enter_context(_replaced(vtu, **inflating))
-        stack.enter_context(_vtk_read_right(vtu))
+            stack.enter_context(replaced(importlib.import_module(f"meshio.{name}"), np=_BoundedNumPy(path)))
+        stack.enter_context(replaced(vtu, **inflating))
+        stack.enter_context(read_right())
         yield
-
-
-@contextmanager
-def _replaced(owner: Any, **members: Any) -> Iterator[None]:
-    """Give a module or a class other members for a while."""
-    before = {name: getattr(owner, name) for name in members}
-    for name, member in members.items():
-        setattr(owner, name, member)
-    try:
-        yield
-    finally:
-        for name, member in before.items():
-            setattr(owner, name, member)
 
 
 def read_any(path: Path) -> Any:
@@ -109,93 +96,6 @@ def read_any(path: Path) -> Any:
         except helpers.ReadError as error:
             reasons.append(str(error) or f"it is no file of {kind}")
     raise ValueError("; ".join(reasons))
-
-
-# VTK
-
-
-@contextmanager
-def _vtk_read_right(vtu: Any) -> Iterator[None]:
-    """Let `meshio` read what it confuses, loses or does not know: appended bytes, empty arrays, pixels and voxels.
-
-    Of several pieces, it keeps the cells of the last one. Of legacy files of version 5.1, those of VTK since 2020, it
-    does not read structured grids.
-    """
-    common, old, new = (importlib.import_module(f"meshio.{name}") for name in ("_vtk_common", *COUNTED[:2]))
-    types = {**common.vtk_to_meshio_type, **{number: name for number, (name, _) in PIXELS.items()}}
-    sides = old.vtk_type_to_numnodes.copy()
-    sides[[*PIXELS]] = [len(order) for _, order in PIXELS.values()]
-    usual: Callable[..., Any] = common.vtk_to_meshio_order
-
-    def order(number: Any, dtype: Any = int) -> Any:
-        return np.array(PIXELS[number][1], dtype) if number in PIXELS else usual(number, dtype)
-
-    inflated = vtu.VtuReader.read_compressed_binary
-
-    def blocks(reader: Any, data: str, dtype: Any) -> Any:
-        width = vtu.vtu_to_numpy_type[reader.header_type].itemsize
-        count = base64.b64decode(data[: 4 * -(-width // 3)])[:width]
-        return inflated(reader, data, dtype) if any(count) else np.empty(0, dtype)
-
-    organized, checked = vtu._organize_cells, new._check_mesh  # noqa: SLF001
-
-    def of_pieces(starts: Any, cells: Any, data: Any) -> Any:
-        each = [organized([start], [own], [few]) for start, own, few in zip(starts, cells, data, strict=True)]
-        names = [name for name in each[0][1] if all(name in found for _, found in each)]
-        joined = {name: [block for _, found in each for block in found[name]] for name in names}
-        return [block for blocks_of_piece, _ in each for block in blocks_of_piece], joined
-
-    def with_offsets(info: Any) -> None:
-        checked(info)
-        if info.offsets is None:  # the cells of a structured grid are as in older files, their number of nodes first
-            nodes = info.connectivity.reshape(len(info.types), -1)[:, 1:]
-            info.connectivity, info.offsets = nodes.ravel(), np.arange(1, len(nodes) + 1) * nodes.shape[1]
-
-    with (
-        _replaced(common, vtk_to_meshio_type=types, vtk_to_meshio_order=order),
-        _replaced(old, vtk_to_meshio_type=types, vtk_to_meshio_order=order, vtk_type_to_numnodes=sides),
-        _replaced(new, _check_mesh=with_offsets),
-        _replaced(vtu, _parse_raw_binary=_root_of_raw, _organize_cells=of_pieces),
-        _replaced(vtu.VtuReader, read_compressed_binary=blocks),
-    ):
-        yield
-
-
-def _root_of_raw(path: str) -> ET.Element:
-    """Return the root of an XML file of VTK whose arrays are appended as bytes, with each of them in its own element.
-
-    `meshio` looks for arrays by offsets that it has changed for others already, and may find another array.
-
-    Raises:
-        ValueError: It is no such file, or an array ends behind it.
-    """
-    content = Path(path).read_bytes()
-    start, stop = content.find(b">", content.find(b"<AppendedData")) + 1, content.rfind(b"</AppendedData>")
-    if b"<AppendedData" not in content or stop < start:
-        raise ValueError(f"it is no file of {Path(path).suffix.removeprefix('.')}")
-    root = ET.fromstring(content[:start] + content[stop:])  # noqa: S314  expat bounds and ignores entities
-    data = content[content.index(b"_", start) + 1 : stop]
-    big, width = root.get("byte_order") == "BigEndian", 8 if root.get("header_type") == "UInt64" else 4
-
-    def number(at: int) -> int:
-        return int.from_bytes(data[at : at + width], "big" if big else "little")
-
-    for item in (each for each in root.iter("DataArray") if each.get("format") == "appended"):
-        at = int(item.get("offset", ""))
-        heads, end = width, at + width + number(at)
-        if root.get("compressor"):  # the number of blocks, two sizes of a whole one, and the sizes of all packed ones
-            heads = (3 + number(at)) * width if number(at) else width
-            if at + heads > len(data):
-                raise ValueError(f"the array {item.get('Name')!r} ends behind the file")
-            end = at + heads + sum(number(at + place) for place in range(3 * width, heads, width))
-        if end > len(data):
-            raise ValueError(f"the array {item.get('Name')!r} ends behind the file")
-        parts = (data[at : at + heads], data[at + heads : end])
-        item.text = "".join(base64.b64encode(part).decode() for part in parts)
-        item.set("format", "binary")
-    for appended in root.findall("AppendedData"):
-        root.remove(appended)
-    return root
 
 
 class _BoundedNumPy:

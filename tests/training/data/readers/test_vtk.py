@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from physics.numerics.cell_types import HEXAHEDRON, WEDGE, Shape
 from training.data.readers import ReadError, open_file
 
 X, Y, Z = (each.ravel(order="F") for each in np.mgrid[0:4, 0:3, 0:2].astype(np.float64))
@@ -178,3 +179,91 @@ def test_structured_grids_of_legacy_files_are_meshes(kind: str, version: str, tm
         assert np.array_equal(file.array("coordinates").read()[0], BOX)
         assert np.array_equal(file.array("k").read()[0], X + 10 * Z)
         assert file.array("area").read().sum() == pytest.approx(36)
+
+
+def polyhedra(path: Path, solid: tuple[int, ...]) -> None:
+    """Write a row of two boxes below two prisms, with the numbers 10 and 20; cells that are named are polyhedra."""
+    points, cells = list[tuple[int, ...]](), list[tuple[int, list[int], Shape]]()
+    for x in range(2):
+        box = [(x + a, b, c) for c in range(2) for a, b in ((0, 0), (1, 0), (1, 1), (0, 1))]
+        prism = [(x + a, b, c) for b in range(2) for a, c in ((0, 1), (1, 1), (0, 2))]
+        points += [each for each in dict.fromkeys((*box, *prism)) if each not in points]
+        cells += [(12, [points.index(each) for each in box], HEXAHEDRON)]
+        cells += [(13, [points.index(each) for each in prism], WEDGE)]
+    faces, ends = list[int](), list[int]()
+    for number, (_, nodes, shape) in enumerate(cells):
+        if number in solid:
+            faces += [
+                len(shape.facets),
+                *(each for facet in shape.facets for each in (len(facet), *(nodes[n] for n in facet))),
+            ]
+        ends.append(len(faces) if number in solid else -1)
+    types = [42 if number in solid else kind for number, (kind, _, _) in enumerate(cells)]
+    parts = {
+        "CellData": {"c": np.array([10.0, 20, 10, 20])},
+        "Points": {"Points": np.array(points, np.float64)},
+        "Cells": {
+            "connectivity": np.concatenate([nodes for _, nodes, _ in cells]),
+            "offsets": np.cumsum([len(nodes) for _, nodes, _ in cells]),
+            "types": np.array(types, np.uint8),
+            "faces": np.array(faces, np.int64),
+            "faceoffsets": np.array(ends, np.int64),
+        },
+    }
+    xml(path, "UnstructuredGrid", parts, f'NumberOfPoints="{len(points)}" NumberOfCells="4"', "binary")
+
+
+@pytest.mark.parametrize("solid", [(0, 1, 2, 3), (1, 3), (0,), ()])
+def test_polyhedra_have_their_own_data_also_beside_other_cells(solid: tuple[int, ...], tmp_path: Path) -> None:
+    """`meshio` sorts the data of polyhedra by their numbers of nodes, and not the polyhedra."""
+    polyhedra(tmp_path / "a.vtu", solid)
+    with open_file(tmp_path / "a.vtu") as file:
+        points, values = file.array("coordinates").read()[0], file.array("c").read()[0]
+        assert {*values[points[:, 2] == 0]} == {10}
+        assert {*values[points[:, 2] == 2]} == {20}
+        assert file.array("area").read().sum() == pytest.approx(3)
+
+
+def test_faces_of_polyhedra_that_are_not_there_are_named(tmp_path: Path) -> None:
+    polyhedra(tmp_path / "a.vtu", (0, 1, 2, 3))
+    text = (tmp_path / "a.vtu").read_text()
+    (tmp_path / "a.vtu").write_text(text.replace('Name="faces"', 'Name="others"'))
+    with pytest.raises(ReadError, match="it has polyhedra whose faces are not there"), open_file(tmp_path / "a.vtu"):
+        pass
+
+
+def test_cells_of_a_type_that_is_not_known_are_not_left_out(tmp_path: Path) -> None:
+    """`meshio` leaves them out, so that the boundary goes around them."""
+    points = {"Points": {"Points": BOX[:12]}, "CellData": {"c": np.arange(2.0)}}
+    strip, square = [0, 4, 1, 5, 2, 6, 3, 7], [4, 5, 9, 8]
+    cells = {"connectivity": np.array(strip + square), "offsets": np.array([8, 12])}
+    for kind in (6, 4):  # a strip of triangles, and a line of segments, which the domain is not made of
+        parts = {**points, "Cells": {**cells, "types": np.array([kind, 9], np.uint8)}}
+        xml(tmp_path / "a.vtu", "UnstructuredGrid", parts, 'NumberOfPoints="12" NumberOfCells="2"', "binary")
+        if kind == 4:
+            with open_file(tmp_path / "a.vtu") as file:
+                assert file.array("c").read()[0].tolist() == [1] * 4
+            continue
+        sentence = r"it has cells of VTK's type 6, which are not read"
+        with pytest.raises(ReadError, match=sentence), open_file(tmp_path / "a.vtu"):
+            pass
+
+
+def test_polygons_of_legacy_files_have_their_data(tmp_path: Path) -> None:
+    for number, name in ((7, "polygons"), (9, "squares")):
+        legacy(tmp_path / f"{name}.vtk", "4.2", 4, number, BOX[:12])
+        text = (tmp_path / f"{name}.vtk").read_text()
+        for a, b, c, d in corners(4).tolist():
+            text = text.replace(f"4 {a} {b} {c} {d}", f"4 {a} {b} {d} {c}")
+        (tmp_path / f"{name}.vtk").write_text(text)
+    with open_file(tmp_path / "polygons.vtk") as file, open_file(tmp_path / "squares.vtk") as other:
+        for name in ("c", "area"):
+            assert file.array(name).read().tolist() == other.array(name).read().tolist()
+
+
+def test_points_without_cells_are_a_cloud(tmp_path: Path) -> None:
+    none = {"connectivity": np.empty(0, np.int64), "offsets": np.empty(0, np.int64), "types": np.empty(0, np.uint8)}
+    parts = {"Points": {"Points": BOX}, "PointData": {"k": X}, "Cells": none}
+    xml(tmp_path / "a.vtu", "UnstructuredGrid", parts, 'NumberOfPoints="24" NumberOfCells="0"', "binary")
+    with open_file(tmp_path / "a.vtu") as file:
+        assert file.array("k").read()[0].tolist() == X.tolist()
