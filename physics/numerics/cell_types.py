@@ -18,6 +18,7 @@ Nodes = tuple[tuple[int, ...], ...]
 Indices = NDArray[np.int64]
 Points = NDArray[np.float64]
 
+MOST_CORNERS = 9  # of polygons whose sides are compared with one another
 ON_EDGE = 1e-6  # a node this near to an edge, in lengths of the edge, lies on it
 
 
@@ -139,6 +140,54 @@ def polygon(corners: int) -> Kind:
     """Return the polygons of so many corners."""
     edges = tuple((node, (node + 1) % corners) for node in range(corners))
     return linear(Shape(edges, edges))
+
+
+def out_of_order(cells: Cells, points: Points) -> str:
+    """Say that most cells cross themselves, as those do whose nodes come row by row; empty where they do not.
+
+    Few such cells are those of a tangled mesh, whose neighbours are known all the same.
+
+    Example:
+        >>> corners = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+        >>> print(out_of_order(Cells.of(np.array([[0, 1, 2, 3]]), 2), corners))
+        1 of 1 cells cross themselves: expected the nodes of each in their order around it, as VTK has them
+    """
+    crossing = [crossed(kind, points[nodes[:, : kind.corners]]) for kind, nodes in cells.blocks]
+    total, count = sum(map(len, crossing)), sum(int(each.sum()) for each in crossing)
+    said = f"{count} of {total} cells cross themselves: expected the nodes of each in their order around it, as VTK has"
+    return f"{said} them" if 2 * count > total else ""
+
+
+def crossed(kind: Kind, corners: Points) -> NDArray[np.bool_]:
+    """Return which cells `[cell, corner, dimension]` have sides that cross; none where cells of the type cannot.
+
+    In space they are sides of quadrilateral facets, in the plane of these.
+    """
+    if corners.shape[2] == 2:
+        count = kind.corners
+        found = np.zeros(len(corners) if 3 < count <= MOST_CORNERS else 0, np.bool_)
+        ends = [(corners[:, node], corners[:, (node + 1) % count]) for node in range(count)]
+        for one in range(count if len(found) else 0):
+            for other in range(one + 2, count - (one == 0)):
+                (a, b), (c, d) = ends[one], ends[other]
+                found |= (turn(a, b, c) * turn(a, b, d) < 0) & (turn(c, d, a) * turn(c, d, b) < 0)
+        return found
+    facets = [facet for facet in kind.facets if len(facet) == 4]
+    found = np.zeros(len(corners) if facets else 0, np.bool_)
+    for facet in facets:  # both diagonals divide it into triangles that lie on each other
+        a, b, c, d = (corners[:, node] for node in facet)
+        halves = ((turn(a, b, c), turn(a, c, d)), (turn(b, c, d), turn(b, d, a)))
+        folded = [(first * second).sum(axis=1) < 0 for first, second in halves]
+        found |= folded[0] & folded[1]
+    return found
+
+
+def turn(start: Points, middle: Points, end: Points) -> Points:
+    """Return twice the areas of triangles on a plane, with signs; in space as vectors along their normals."""
+    one, other = middle - start, end - start
+    if start.shape[1] == 2:
+        return one[:, 0] * other[:, 1] - one[:, 1] * other[:, 0]
+    return np.asarray(np.cross(one, other))
 
 
 def without_halves(alone: dict[int, tuple[Indices, Indices]]) -> dict[int, tuple[Indices, Indices]]:

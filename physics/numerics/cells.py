@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy.spatial import cKDTree
 
-from physics.numerics.cell_types import ON_EDGE, Cells, Indices, Kind, Points, UnknownCellsError, without_halves
+from physics.numerics.cell_types import (
+    ON_EDGE,
+    Cells,
+    Indices,
+    Kind,
+    Points,
+    UnknownCellsError,
+    out_of_order,
+    without_halves,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -17,13 +26,16 @@ def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:
     """Return which nodes lie on facets of one cell alone.
 
     Raises:
-        UnknownCellsError: A cell has a node twice, facets of neighbours do not match, or no cell has one of its own.
+        UnknownCellsError: A cell has a node twice, most cells cross themselves, facets of neighbours do not match, or
+            no cell has one of its own.
 
     Example:
         >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.5, 0.5]])
         >>> boundary(Cells.of(np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]]), 2), points)
         array([ True,  True,  True,  True, False])
     """
+    if wrong_order := out_of_order(cells, points):
+        raise UnknownCellsError(wrong_order)
     found: dict[int, list[tuple[Indices, Indices]]] = {}  # corners and nodes of facets, by the number of corners
     for kind, nodes in cells.blocks:
         wrong = repeated(nodes)

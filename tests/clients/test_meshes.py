@@ -261,6 +261,7 @@ def test_area_and_normals_follow_from_the_cells_of_a_mesh_that_may_share_no_poin
         ({"cells": [[0, 1, 1], [1, 2, 4]]}, "cells", "cell 0 has a node twice"),
         ({"cells": [*TRIANGLES, [4, 1, 0]]}, "cells", "two cells have the same nodes"),
         ({"cells": [*TRIANGLES, [1, 4, 3]]}, "cells", "three cells share a facet"),
+        ({"cells": [[0, 1, 3, 2], [1, 0, 2, 3], [0, 1, 4, 3]]}, "cells", "2 of 3 cells cross themselves: expected"),
         ({"cells": [[0, 1, 2], [0, 1]]}, "cells", "expected"),
         ({"cells": np.zeros((0, 3), int)}, "cells", "expected cells of 3 nodes or more"),
         ({"cells": TRIANGLES.astype(float)}, "cells", "expected whole numbers"),

@@ -112,6 +112,7 @@ def test_arrays_of_every_sample_are_counted_as_what_they_hold() -> None:
         ([[0, 1, 4], [1, 2, 2]], "wrong-input", "cells has a point twice in cell 1", [1]),
         ([[-1] * 3, *TRIANGLES, [4, 1, 0]], "wrong-input", "two cells have the same nodes", None),
         ([[-1, -1, -1]], "wrong-shape", "cells has no cells", None),
+        ([[0, 1, 3, 2], [1, 0, 2, 3], [0, 1, 4, 3]], "wrong-input", "cells: 2 of 3 cells cross themselves", None),
         (np.tile(TRIANGLES, (3, 1)), "wrong-input", "cells names points 36 times; .* at most 30", None),
         ([[0, 1, 2, 3, 4] * 1000], "wrong-input", "cells names points 5000 times; .* at most 30", None),
         (TRIANGLES.astype(float), "wrong-dtype", "cells are float64; expected whole numbers", None),

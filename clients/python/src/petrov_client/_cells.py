@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._cell_types import KINDS, ON_EDGE, Kind, without_halves
+from petrov_client._cell_types import KINDS, ON_EDGE, Cells, Kind, out_of_order, without_halves
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._schema import BOUNDARY, DISTANCE
 
@@ -98,6 +98,8 @@ def kinds_of(mesh: Any, dimensions: int) -> dict[str | int, Kind]:
 def marked(kinds: list[tuple[Kind, Array]], points: Array, where: Where) -> npt.NDArray[np.bool_]:
     """Return which points lie on facets that belong to one cell alone."""
     instead = f"so the boundary does not follow from the cells: expected `{BOUNDARY}` and `{DISTANCE}` as point data"
+    if wrong_order := out_of_order(Cells(kinds), points):
+        raise InvalidInput(f"{wrong_order}; {instead}", where=where)
     facets: dict[int, list[tuple[Array, Array]]] = {}  # corners and all nodes, by the number of corners
     for kind, cells in kinds:
         ordered = np.sort(cells, axis=1)
