@@ -34,6 +34,31 @@ def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:
         >>> boundary(Cells.of(np.array([[0, 1, 4], [1, 2, 4], [2, 3, 4], [3, 0, 4]]), 2), points)
         array([ True,  True,  True,  True, False])
     """
+    alone = facets_alone(cells, points)
+    refuse_hanging(points, [facet for facet, _ in alone.values() if len(facet)])
+    marked = np.zeros(len(points), dtype=np.bool_)
+    for _, nodes in alone.values():
+        marked[nodes] = True
+    return marked
+
+
+def seams(cells: Cells, points: Points) -> int:
+    """Return how many facets of one cell alone lie on another one: those of a crack, or of parts that are not joined.
+
+    Raises:
+        UnknownCellsError: As `boundary` does.
+    """
+    place = np.unique(points, axis=0, return_inverse=True)[1].ravel()
+    facets = [np.sort(place[facet], axis=1) for facet, _ in facets_alone(cells, points).values()]
+    return sum(len(each) - len(np.unique(keys(each))) for each in facets)
+
+
+def facets_alone(cells: Cells, points: Points) -> dict[int, tuple[Indices, Indices]]:
+    """Return corners and nodes of the facets that belong to one cell alone, by the number of corners.
+
+    Raises:
+        UnknownCellsError: As `boundary` does, but for nodes that hang on edges.
+    """
     if wrong_order := out_of_order(cells, points):
         raise UnknownCellsError(wrong_order)
     found: dict[int, list[tuple[Indices, Indices]]] = {}  # corners and nodes of facets, by the number of corners
@@ -52,14 +77,9 @@ def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:
     alone = {count: once(each) for count, each in found.items()}
     if len(alone.get(4, ((), ()))[0]) and len(alone.get(3, ((), ()))[0]):
         alone = without_halves(alone)
-    facets = [facet for facet, _ in alone.values() if len(facet)]
-    if not facets:
+    if not any(len(facet) for facet, _ in alone.values()):
         raise UnknownCellsError("no cell has a facet of its own")
-    refuse_hanging(points, facets)
-    marked = np.zeros(len(points), dtype=np.bool_)
-    for _, nodes in alone.values():
-        marked[nodes] = True
-    return marked
+    return alone
 
 
 def distance(points: Points, marked: NDArray[np.bool_]) -> Points:

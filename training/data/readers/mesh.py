@@ -26,7 +26,7 @@ from meshio._mesh import topological_dimension
 from numpy.typing import NDArray
 
 from physics.numerics.cell_types import KINDS, Cells, Indices, UnknownCellsError, normals, polygon, sizes
-from physics.numerics.cells import boundary, distance
+from physics.numerics.cells import boundary, distance, seams
 from schema.card import AREA, BOUNDARY, COORDINATES, DISTANCE, NORMAL
 from training.data.readers import exodus
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
@@ -38,6 +38,7 @@ from training.data.readers.vtk import read_polydata
 MOST_REGIONS = 16  # more whole numbers are those of cells, or a quantity
 RESOLVED = 100  # values of this size in units of their variation have five digits of it in float32
 ROUNDING = 1e-12  # nodes that are less apart, in units of the largest coordinate, are one that was computed twice
+SEAMS = "facets that lie on each other"  # among what follows from the cells of a mesh, which no array is called
 FOLLOWING = Recent(0)
 """What follows from the cells of the last mesh: samples on one mesh with other fields share it."""
 topological_dimension.update({"pyramid13": 3, "wedge15": 3})  # which meshio's readers return, but its meshes refuse
@@ -102,6 +103,11 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     remarks: tuple[str, ...] = (
         (f"boundary, distance and {AREA} do not follow from the cells: {unknown}",) if unknown else ()
     )
+    if count := int(arrays.pop(SEAMS, 0)):
+        said = (
+            f"{count} facets lie on others that they share no nodes with, and count as boundary, as those of a crack do"
+        )
+        remarks += (f"{said}: join the parts of one domain before, as Clean to Grid of ParaView does",)
     if (in_cells := (mesh.info or {}).get("in_cells")) is not None:
         remarks += (f"{(~in_cells).sum()} of {len(in_cells)} points are in no cell, and left out",)
     places = narrowed_points(arrays.pop(COORDINATES))
@@ -178,13 +184,14 @@ def following(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArr
     Raises:
         UnknownCellsError: It does not follow from these cells.
     """
-    shared, to = joined_nodes(mesh, points)
+    shared, to, several = joined_nodes(mesh, points)
     cells = known_cells(shared, points)
     once = boundary(cells, points)
     marked, out = once[to], normals(cells, points, once)[to]
     area = sizes(known_cells(mesh, points), points)
     found = {BOUNDARY: marked.astype(np.float64), DISTANCE: distance(points, marked), AREA: area, NORMAL: out}
-    return {name: narrowed(values) for name, values in found.items()}
+    made = {name: narrowed(values) for name, values in found.items()}
+    return made | {SEAMS: np.array(seams(cells, points) if several else 0)}
 
 
 def digest(mesh: meshio.Mesh, points: NDArray[np.float64]) -> str:
@@ -328,19 +335,21 @@ def renumbered(block: meshio.CellBlock, to: Indices) -> Any:
     return to[np.asarray(block.data, np.int64)]
 
 
-def joined_nodes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[meshio.Mesh, Indices]:
+def joined_nodes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[meshio.Mesh, Indices, bool]:
     """Return a mesh whose cells share nodes, where every cell has its own (discontinuous elements), and their numbers.
 
-    Nodes at one place that belong to cells which share other nodes are those of a crack, and stay.
+    Nodes at one place that belong to cells which share other nodes are those of a crack, or of parts that are not
+    joined, and stay; whether there are any is the last value.
     """
     every = np.concatenate([members(mesh.cells[number])[0] for number in own_cells(mesh)] or [np.empty(0, np.int64)])
     _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
     own = np.arange(len(points))
-    if len(first) == len(points) or len(np.unique(every)) < len(every):
-        return mesh, own
+    several = len(first) < len(points)
+    if not several or len(np.unique(every)) < len(every):
+        return mesh, own, several
     to = first[to.ravel()]
     cells = [meshio.CellBlock(block.type, renumbered(block, to)) for block in mesh.cells]
-    return meshio.Mesh(mesh.points, cells), to
+    return meshio.Mesh(mesh.points, cells), to, False
 
 
 def regions(mesh: meshio.Mesh, blocks: list[Any], count: int) -> dict[int, NDArray[np.float64]]:

@@ -184,6 +184,18 @@ def test_nodes_of_discontinuous_elements_lie_on_the_boundary_of_the_domain_alone
     assert values(file, "area").sum() == pytest.approx(1)
 
 
+def test_parts_of_a_domain_that_are_not_joined_are_named(tmp_path: Path) -> None:
+    """As of a decomposed case, and of meshes that were appended to one another; a crack looks alike."""
+    left = np.array([[0.0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 2, 0], [0, 2, 0]])
+    points, cells = np.concatenate([left, left + np.array([1, 0, 0])]), np.array([[0, 1, 2, 3], [3, 2, 4, 5]])
+    parts = meshio.Mesh(points, {"quad": np.concatenate([cells, cells + 6])}, {"u": points[:, 0]})
+    _, to = np.unique(points, axis=0, return_inverse=True)
+    whole = meshio.Mesh(np.unique(points, axis=0), {"quad": to.ravel()[parts.cells[0].data]}, {})
+    [remark] = opened(tmp_path / "parts.vtu", parts).remarks
+    assert remark.startswith("2 facets lie on others that they share no nodes with, and count as boundary")
+    assert not opened(tmp_path / "whole.vtu", whole).remarks
+
+
 def test_arrays_that_some_pieces_of_a_surface_lack_are_left_out_by_name(tmp_path: Path) -> None:
     piece = POLYDATA[POLYDATA.index("<Piece") : POLYDATA.index("</PolyData>")]
     other = piece.replace('Name="p"', 'Name="T"').replace("0 0 0 1 0 1", "5 0 0 6 0 1")
