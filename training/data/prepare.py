@@ -30,6 +30,7 @@ from training.data.readers.unwritten import unwritten
 from training.files import expect_room, locked, write_json
 from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
+from training.problems.completed import unlike_planes
 from training.problems.integrals import unlike_integrals, with_integrals
 from training.problems.kept_apart import Copies, beyond_training
 from training.problems.pairs import check_names, check_runs, matched
@@ -151,7 +152,7 @@ def write(
     """
     said = unlike_times(problem, files)
     positions = known_positions(problem, [*files, *(file for each in others.values() for file in each)])
-    said += [*unlike_positions(positions), *unlike_axes(problem, positions)]
+    said += [*unlike_positions(positions), *unlike_axes(problem, positions), *unlike_planes(files)]
     said += unwritten(dict.fromkeys(file.path for each in (files, *others.values()) for file in each))
     columns = columns_of(problem, files, others)
     said += matched(problem, columns, files, others)

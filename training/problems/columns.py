@@ -34,6 +34,7 @@ from training.problems.completed import (
     CHANGES,
     for_all,
     in_series,
+    in_space,
     samples_of,
     steady,
     unrolled,
@@ -170,7 +171,7 @@ def columns_of(
     samples = sum(file.array(lead.array).samples for file in apart.get(lead.name) or files)
     for name, one in problem.in_files.items():
         own = apart.get(name, [])
-        arrays = [(file.path, file.array(one.array)) for file in (own or files)]
+        arrays = [(file.path, in_space(file, one, file.array(one.array))) for file in (own or files)]
         if own and not one.components and (isinstance(one, Parameter) or one.scalar):
             arrays = unrolled(arrays, samples)
         if isinstance(one, Quantity) and one.static:

@@ -5,7 +5,7 @@ Points at one place, as the nodes of discontinuous elements, of which every cell
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from schema.parts import Quantity
-from training.data.readers import DataFile, LazyArray, as_column, last_axis_at
+from schema.parts import Parameter, Quantity
+from training.data.readers import MESHES, DataFile, LazyArray, as_column, last_axis_at
 from training.problems.problem_file import WEIGHTS, ProblemFile, in_each
-from training.problems.sections import INSIDE, DataError
+from training.problems.sections import INSIDE, SPACE, DataError
 
 CHANGES = "it changes in time, in sample {} at frame {} first: `per_frame = true` if it is known in advance"
 DOMAIN_CHANGES = "the domain of sample {} changes, at frame {} first; expected the same in all frames"
@@ -39,6 +39,46 @@ def unrolled(arrays: list[tuple[Path, LazyArray]], samples: int) -> list[tuple[P
     if any(len(shape) != 2 or shape[0] != 1 for shape in shapes) or sum(shape[1] for shape in shapes) != samples:
         return arrays
     return [(path, as_column(array)) for path, array in arrays]
+
+
+def in_space(file: DataFile, one: Quantity | Parameter, found: LazyArray) -> LazyArray:
+    """Return a vector of a plane mesh with the component across it, 0, where the problem file names it.
+
+    In other files of the set it is another number.
+    """
+    across = file.flat.get(one.array, -1)
+    if across < 0 or len(one.components) != len(SPACE) or found.shape[-1] != len(SPACE) - 1:
+        return found
+
+    def rows(start: int, stop: int) -> NDArray[Any]:
+        return np.insert(found.rows(start, stop), across, 0, axis=-1)
+
+    return replace(found, shape=(*found.shape[:-1], len(SPACE)), rows=rows)
+
+
+def unlike_planes(files: Sequence[DataFile]) -> list[str]:
+    """Say how far apart the planes of plane meshes are, in a sentence, if at all.
+
+    Raises:
+        DataError: Some lie in planes of other directions, so that their coordinates are along other axes.
+    """
+    meshes = [file for file in files if file.format in MESHES]
+    planes = [
+        (axis, file, float(file.coordinates[axis][0])) for file in meshes for axis in SPACE if axis in file.coordinates
+    ]
+    for axis, file, _ in planes:
+        if axis != planes[0][0]:
+            raise DataError(
+                f"{file.path}: all its points have the same {axis}, and those of {planes[0][1].path} the same "
+                f"{planes[0][0]}: expected meshes in planes of one direction; turn one into the plane of the others"
+            )
+    if len({value for _, _, value in planes}) < 2:
+        return []
+    low, high = min(planes, key=lambda each: each[2]), max(planes, key=lambda each: each[2])
+    sides = f"from {low[2]:g} in {low[1].path.name} to {high[2]:g} in {high[1].path.name}"
+    return [
+        f"{low[0]} is left out of plane meshes that have it {sides}: if the outputs depend on it, save it as a number"
+    ]
 
 
 def with_points(problem: ProblemFile, file: DataFile, source: DataFile, apart: int) -> DataFile:

@@ -315,3 +315,33 @@ def test_nodes_at_one_place_are_merged_where_the_problem_file_says_so(cracked: b
     (tmp_path / "runs.toml").write_text(text.replace("merge = true", "merge = false"))
     with pytest.raises(DataError, match=r"points 1 and . of sample 0 are both at .*`merge = true` in \[points\]"):
         prepared(read_problem_file(tmp_path / "runs.toml"), tmp_path)
+
+
+def write_slices(folder: Path, planes: list[list[int]], heights: list[float]) -> None:
+    """Write triangles in planes, whose axes and heights are given, with stresses of three components, 0 in one."""
+    folder.mkdir(exist_ok=True)
+    rng = np.random.default_rng(0)
+    for number, (axes, height) in enumerate(zip(planes, heights, strict=True)):
+        points = np.full((6, 3), height)
+        points[:, axes] = rng.random((6, 2))
+        fields = {"solution": rng.random(6), "stress": rng.random((6, 3)) * (number != 3)}
+        mesh = meshio.Mesh(points, [("triangle", [[0, 1, 2], [3, 4, 5]])], fields)
+        mesh.write(folder / f"{number:02}.vtu")
+
+
+def test_a_vector_that_is_zero_in_a_sample_has_all_components_of_the_others(tmp_path: Path) -> None:
+    write_slices(tmp_path / "slices", [[0, 2]] * 12, [0.0] * 12)
+    found = prepared(described(tmp_path / "slices"), tmp_path).read(range(12))
+    assert found["stress"].shape == (12, 6, 3)
+    assert found["stress"].any(axis=(1, 2)).tolist() == [number != 3 for number in range(12)]
+
+
+def test_planes_that_meshes_lie_in_are_compared(tmp_path: Path) -> None:
+    write_slices(tmp_path / "slices", [[0, 1]] * 12, [1.0 + number for number in range(12)])
+    problem = described(tmp_path / "slices")
+    assert "its points have z = 1, which is left out" in (tmp_path / "slices.toml").read_text()
+    sentence = "z is left out of plane meshes that have it from 1 in 00.vtu to 12 in 11.vtu"
+    assert sentence in str(prepared(problem, tmp_path).file.attrs["remarks"])
+    write_slices(tmp_path / "slices", [[0, 1]] * 7 + [[1, 2]] * 5, [0.0] * 12)
+    with pytest.raises(DataError, match=r"07\.vtu: all its points have the same x, and those of .*00\.vtu the same z"):
+        prepared(problem, tmp_path)

@@ -127,7 +127,8 @@ class DataFile:
         path: The file, or the folder of a zarr store.
         format: The layout that it was read as.
         arrays: By name.
-        coordinates: Positions of the grid points along an axis, by the axis' name, where the file tells them.
+        coordinates: Positions of the grid points along an axis, by the axis' name, where the file tells them; of plane
+            meshes the one of all points along the axis across the plane.
         boundaries: `wall`, `periodic` or `open` by the axis' name, where the file tells them.
         remarks: What the reader decided, in sentences, for the user to check.
         samples: How the file says which axis counts samples: the name of that axis, or the layout that defines it;
@@ -146,6 +147,7 @@ class DataFile:
         cells: The length of an axis, by its name, where the file tells that values are those of the cells along it.
         numbering: What tells the samples apart, such as their numbers or names, in their order, by its name.
         in_cells: Which points of a mesh file are in cells `[point]`, where some are not, and left out; None for all.
+        flat: The vectors of a plane mesh file whose component out of the plane is 0 and left out, with its number.
         texts: The columns of text of a table, by name, in which the names of files may be.
         names: The names of the groups of samples, in their order, where there are any.
         doubts: How other files are matched with its samples where nothing tells it, in sentences to be confirmed.
@@ -171,6 +173,7 @@ class DataFile:
     cells: Mapping[str, float] = field(default_factory=dict)
     numbering: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     in_cells: NDArray[np.bool_] | None = None
+    flat: Mapping[str, int] = field(default_factory=dict)
     texts: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()

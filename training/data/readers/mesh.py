@@ -35,6 +35,7 @@ from training.data.readers.guards import guarded, read_any
 from training.data.readers.recent import RECENT, Recent, reread, stamp_of
 from training.data.readers.vtk import read_polydata
 
+SPACE = ("x", "y", "z")
 MOST_REGIONS = 16  # more whole numbers are those of cells, or a quantity
 RESOLVED = 100  # values of this size in units of their variation have five digits of it in float32
 ROUNDING = 1e-12  # nodes that are less apart, in units of the largest coordinate, are one that was computed twice
@@ -115,6 +116,14 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     held |= {name: LazyArray.of(name, narrowed(values)[None]) for name, values in arrays.items()}
     parts = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in means.items()}
     known = {name: frozenset(each) for name, each in found.items()}
+    across = across_plane(mesh)
+    along = {} if across is None else {SPACE[across]: np.asarray(mesh.points, np.float64)[:1, across]}
+    if any(along.values()):
+        remarks += (
+            f"its points have {', '.join(f'{axis} = {one[0]:g}' for axis, one in along.items())}, which is left out",
+        )
+    stored = {name: np.asarray(blocks[0]) for name, blocks in mesh.cell_data.items()} | dict(mesh.point_data)
+    flat = {name: across for name in held if across is not None and is_flattened(held[name], stored.get(name))}
     return DataFile(
         path,
         "mesh",
@@ -125,7 +134,20 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
         parts=parts,
         regions=known,
         in_cells=in_cells,
+        coordinates=along,
+        flat=flat,
     )
+
+
+def is_flattened(one: LazyArray, stored: Any) -> bool:
+    """Return whether an array `[sample, point, component]` is a vector of a mesh file without one of its components."""
+    return stored is not None and one.shape[2:] == (2,) and np.shape(stored)[1:] == (3,)
+
+
+def across_plane(mesh: meshio.Mesh) -> int | None:
+    """Return the number of the coordinate that is the same for all points of a plane mesh; None of others."""
+    still = np.flatnonzero(np.ptp(np.asarray(mesh.points), axis=0) == 0)
+    return int(still[0]) if np.shape(mesh.points)[1] == 3 and len(still) == 1 else None
 
 
 def narrowed(values: NDArray[Any], leading: int = 1) -> NDArray[Any]:
@@ -166,9 +188,8 @@ def sample(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[dict[str, ND
 
     The text says why `boundary`, `distance` and `area` are not among them; it is empty where they are.
     """
-    varying = np.ptp(points, axis=0) > 0
-    if varying.sum() == 2:  # as the third coordinate of a plane mesh
-        points = points[:, varying]
+    if (across := across_plane(mesh)) is not None:
+        points = np.delete(points, across, axis=1)
     found: dict[str, NDArray[Any]] = {COORDINATES: points}
     unknown = ""
     try:
@@ -216,9 +237,9 @@ def in_plane(mesh: meshio.Mesh, values: NDArray[Any]) -> NDArray[Any]:
 
     Mesh files give every vector three.
     """
-    varying = np.ptp(np.asarray(mesh.points, np.float64), axis=0) > 0
-    plane = varying.sum() == 2 and values.ndim > 1 and values.shape[-1] == 3 and not values[..., ~varying].any()
-    return values[..., varying] if plane else values
+    across = across_plane(mesh)
+    plane = across is not None and values.ndim > 1 and values.shape[-1] == 3 and not values[..., across].any()
+    return np.delete(values, across, axis=-1) if plane else values
 
 
 def whole_fields_of(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArray[Any]]:

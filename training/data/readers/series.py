@@ -126,7 +126,7 @@ def opened(path: Path, series: Series, stamp: Stamp) -> DataFile:
         regions={name: values for name, values in made.regions.items() if name not in changed},
         left_out={**made.left_out, **left_out},
         samples="one series of meshes per sample",
-        coordinates={"time": np.asarray(series.times)} if series.times else {},
+        coordinates={**made.coordinates, **({"time": np.asarray(series.times)} if series.times else {})},
     )
 
 
