@@ -10,7 +10,9 @@ import meshio
 import numpy as np
 import pytest
 
+from petrov_client import ModelInfo
 from petrov_client import _files as files
+from petrov_client._schema import ParameterInfo, TensorInfo
 from tests.clients.test_exodus import model
 from training.data.readers import guards, open_file
 from training.data.readers.data_file import ReadError
@@ -133,3 +135,19 @@ def test_what_is_wrong_with_a_file_is_said_and_not_printed(
     printed = "".join(capfd.readouterr()).splitlines()
     # A channel of gRPC that an earlier test has closed may write of its last handshake now.
     assert [line for line in printed if "ssl_transport_security" not in line] == []
+
+
+def test_numbers_of_a_file_are_parameters(tmp_path: Path) -> None:
+    """As a training on such files has them; those that are given take their place."""
+    points = TensorInfo("coordinates", ("batch", "point", "component"), shape=(None, None, 2), components=("x", "y"))
+    source = TensorInfo("source", ("batch", "point"), shape=(None, None))
+    info = ModelInfo("flow", 1, (1,), (points, source), (), 8, parameters=(ParameterInfo("re"), ParameterInfo("wind")))
+    triangle = meshio.Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], {"triangle": [[0, 1, 2]]}, {"source": np.arange(3.0)})
+    triangle.write(tmp_path / "flow.vtu")
+    listed = '<FieldData><DataArray type="Float64" Name="Re">40</DataArray></FieldData>'
+    text = (tmp_path / "flow.vtu").read_text().replace("<UnstructuredGrid>", f"<UnstructuredGrid>{listed}")
+    (tmp_path / "flow.vtu").write_text(text)
+    with files.opened(tmp_path / "flow.vtu", info) as found:
+        assert {name: found.arrays[name] for name in found.arrays.keys() - {"coordinates", "source"}} == {"re": 40}
+    with files.opened(tmp_path / "flow.vtu", info, given={"re": 2.0}) as found:
+        assert "re" not in found.arrays

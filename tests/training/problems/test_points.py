@@ -345,3 +345,34 @@ def test_planes_that_meshes_lie_in_are_compared(tmp_path: Path) -> None:
     write_slices(tmp_path / "slices", [[0, 1]] * 7 + [[1, 2]] * 5, [0.0] * 12)
     with pytest.raises(DataError, match=r"07\.vtu: all its points have the same x, and those of .*00\.vtu the same z"):
         prepared(problem, tmp_path)
+
+
+def test_numbers_of_a_file_are_those_of_its_sample_and_numbers_of_points_no_field(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    rng = np.random.default_rng(0)
+    points = np.pad(rng.random((20, 2)), [(0, 0), (0, 1)])
+    triangles = np.stack([np.arange(18), np.arange(1, 19), np.arange(2, 20)], axis=1)
+    for number in range(12):
+        fields = {"solution": rng.random(20), "GlobalNodeID": 100 + rng.permutation(20), "kind": np.arange(20) // 2}
+        data = {"cellID": [rng.permutation(18)], "rank": [np.arange(18) // 9]}
+        path = tmp_path / "runs" / f"{number:02}.vtu"
+        meshio.Mesh(points, [("triangle", triangles)], fields, data).write(path)
+        of_file = {"Re": f"{number + 0.5}", "TimeValue": f"{number}", "inflow": "1 2 3"}
+        listed = "".join(
+            f'<DataArray type="Float64" Name="{name}">{each}</DataArray>' for name, each in of_file.items()
+        )
+        whole = f'{listed}<Array type="String" Name="case">97 0</Array>'
+        path.write_text(
+            path.read_text().replace("<UnstructuredGrid>", f"<UnstructuredGrid><FieldData>{whole}</FieldData>")
+        )
+    problem = described(tmp_path / "runs")
+    assert problem["re"].array == "Re"
+    assert prepared(problem, tmp_path).read(range(12))["re"].tolist() == [number + 0.5 for number in range(12)]
+    with open_file(path) as file:
+        assert {*file.left_out} == {"GlobalNodeID", "cellID", "TimeValue", "inflow", "case"}
+        assert "kind" in file.arrays
+        assert file.array("TimeValue").read().tolist() == [11]  # which a problem file may name
+        assert file.array("cellID").shape == (1, 20)
+    with open_file(tmp_path / "runs") as series:  # steps of one run may have other numbers
+        assert series.left_out["Re"].startswith("it is a number of one step")
+        assert series.array("solution").read().shape == (1, 12, 20)

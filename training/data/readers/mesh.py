@@ -3,12 +3,13 @@
 The nodes are the sample's points, `coordinates` `[1, point, dimension]`; a coordinate that is the same for all of them
 is left out. Point data are fields by their names, and cell data too, as the mean of the cells at each node. Of cell
 data that are few whole numbers, such as regions and materials, the field `material=2` is the share of the cells at each
-node that have the number 2: 0 where a mesh has no such cells. Where the cells are known, two fields follow from them:
-`boundary`, 1 on nodes of facets that belong to one cell, 0 elsewhere, and `distance` to the nearest of these nodes; and
-`area`, weights of the nodes: the area (in space the volume) of the cells around each, which a cell's nodes share
-equally. A problem file may name `boundary_normal`, too: vectors out of the domain at nodes on the boundary, as long as
-the part of it that each stands for, and 0 inside. Values are float32 where that loses no digits of what varies. They
-are read when they are needed: memory holds those of the files that were read last (`recent.py`).
+node that have the number 2: 0 where a mesh has no such cells. Whole numbers that number the points or the cells are
+left out, and single numbers of the file, its field data, are those of the sample. Where the cells are known, two fields
+follow from them: `boundary`, 1 on nodes of facets that belong to one cell, 0 elsewhere, and `distance` to the nearest
+of these nodes; and `area`, weights of the nodes: the area (in space the volume) of the cells around each, which a
+cell's nodes share equally. A problem file may name `boundary_normal`, too: vectors out of the domain at nodes on the
+boundary, as long as the part of it that each stands for, and 0 inside. Values are float32 where that loses no digits of
+what varies. They are read when they are needed: memory holds those of the files that were read last (`recent.py`).
 """
 
 from __future__ import annotations
@@ -22,27 +23,35 @@ from typing import Any
 
 import meshio
 import numpy as np
-from meshio._mesh import topological_dimension
 from numpy.typing import NDArray
 
-from physics.numerics.cell_types import KINDS, Cells, Indices, UnknownCellsError, normals, polygon, sizes
+from physics.numerics.cell_types import UnknownCellsError, normals, sizes
 from physics.numerics.cells import boundary, distance, seams
 from schema.card import AREA, BOUNDARY, COORDINATES, DISTANCE, NORMAL
 from training.data.readers import exodus
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import named_in
 from training.data.readers.guards import guarded, read_any
+from training.data.readers.mesh_cells import (
+    at_nodes,
+    is_polyhedra,
+    joined_nodes,
+    known_cells,
+    numberings,
+    regions,
+    without_loose_points,
+)
 from training.data.readers.recent import RECENT, Recent, reread, stamp_of
 from training.data.readers.vtk import read_polydata
 
 SPACE = ("x", "y", "z")
-MOST_REGIONS = 16  # more whole numbers are those of cells, or a quantity
+TIMES = {"timevalue", "time", "cycle"}  # names of numbers that say when a mesh was saved
+SAVED_AT = "it says when the mesh was saved: if outputs depend on it, write a table of parameters with this key"
 RESOLVED = 100  # values of this size in units of their variation have five digits of it in float32
 ROUNDING = 1e-12  # nodes that are less apart, in units of the largest coordinate, are one that was computed twice
 SEAMS = "facets that lie on each other"  # among what follows from the cells of a mesh, which no array is called
 FOLLOWING = Recent(0)
 """What follows from the cells of the last mesh: samples on one mesh with other fields share it."""
-topological_dimension.update({"pyramid13": 3, "wedge15": 3})  # which meshio's readers return, but its meshes refuse
 
 
 @contextmanager
@@ -94,12 +103,21 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     arrays, unknown = sample(mesh, points)
     found = {name: regions(mesh, blocks, len(points)) for name, blocks in mesh.cell_data.items()}
     found = {name: each for name, each in found.items() if each and name not in mesh.point_data}
-    named = {*found} | ({NORMAL} - {*mesh.point_data, *mesh.cell_data})
+    counted = numberings(mesh)
+    named = {*found, *counted} | ({NORMAL} - {*mesh.point_data, *mesh.cell_data})
     means = {name: arrays.pop(name) for name in named if name in arrays}  # which problem files may name, too
     arrays |= {f"{name}={value}": share for name, each in found.items() for value, share in each.items()}
     kinds = {name: np.asarray(blocks[0]).dtype for name, blocks in mesh.cell_data.items()}
     kinds |= {name: np.asarray(values).dtype for name, values in mesh.point_data.items()}
-    left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in {*arrays, *found}}
+    left_out = {name: f"it holds {dtype}" for name, dtype in kinds.items() if name not in {*arrays, *found, *means}}
+    numbers = {name: np.ravel(each) for name, each in (mesh.field_data or {}).items() if name not in arrays}
+    left_out |= {name: f"it holds {each.dtype}" for name, each in numbers.items() if each.dtype.kind not in "fiub"}
+    several = {name: each.size for name, each in numbers.items() if each.size > 1 and not is_group(each)}
+    left_out |= {
+        name: f"it has {count} values of the whole file: save them as numbers" for name, count in several.items()
+    }
+    numbers = {name: each for name, each in numbers.items() if each.shape == (1,) and each.dtype.kind in "fiub"}
+    left_out |= counted | {name: SAVED_AT for name in numbers if name.lower() in TIMES}
     left_out |= (mesh.info or {}).get("left_out", {})  # of PolyData of several pieces, and Exodus
     remarks: tuple[str, ...] = (
         (f"boundary, distance and {AREA} do not follow from the cells: {unknown}",) if unknown else ()
@@ -114,7 +132,9 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     places = narrowed_points(arrays.pop(COORDINATES))
     held = {COORDINATES: LazyArray.of(COORDINATES, places[None])}
     held |= {name: LazyArray.of(name, narrowed(values)[None]) for name, values in arrays.items()}
+    held |= {name: LazyArray.of(name, each, setting=True) for name, each in numbers.items() if name not in left_out}
     parts = {name: LazyArray.of(name, narrowed(values)[None]) for name, values in means.items()}
+    parts |= {name: LazyArray.of(name, each) for name, each in numbers.items() if name in left_out}
     known = {name: frozenset(each) for name, each in found.items()}
     across = across_plane(mesh)
     along = {} if across is None else {SPACE[across]: np.asarray(mesh.points, np.float64)[:1, across]}
@@ -137,6 +157,11 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
         coordinates=along,
         flat=flat,
     )
+
+
+def is_group(values: NDArray[Any]) -> bool:
+    """Return whether field data are the number and the dimension of a physical group of Gmsh."""
+    return values.shape == (2,) and values.dtype.kind in "iu"
 
 
 def is_flattened(one: LazyArray, stored: Any) -> bool:
@@ -255,146 +280,3 @@ def whole_fields_of(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str,
         flat = values.reshape(len(points), -1)
         found[name] = flat[:, 0] if flat.shape[1] == 1 else flat
     return found
-
-
-# Cells. Only those of the mesh's own dimension count: files of a plane mesh have its boundary lines as cells, too.
-
-
-def own_cells(mesh: meshio.Mesh) -> list[int]:
-    """Return the numbers of the blocks of cells of the mesh's own dimension, the highest of any."""
-    most = max((block.dim for block in mesh.cells), default=0)
-    return [number for number, block in enumerate(mesh.cells) if block.dim == most]
-
-
-def known_cells(mesh: meshio.Mesh, points: NDArray[np.float64]) -> Cells:
-    """Return the cells of a mesh.
-
-    Raises:
-        UnknownCellsError: There are none, those of a surface in space, or some of an unknown type.
-    """
-    blocks = [mesh.cells[number] for number in own_cells(mesh)]
-    if not blocks or blocks[0].dim < 2:
-        raise UnknownCellsError("there are no cells")
-    if blocks[0].dim < points.shape[1]:
-        raise UnknownCellsError("the cells are those of a surface in space")
-    flat = [block for block in blocks if not is_polyhedra(block)]
-    if strange := sorted({block.type for block in flat} - {*KINDS, "polygon"}):
-        raise UnknownCellsError(f"there are cells of the type {', '.join(strange)}")
-    found = [(block.type, np.asarray(block.data, np.int64)) for block in flat]
-    known = [(KINDS[name] if name in KINDS else polygon(nodes.shape[1]), nodes) for name, nodes in found]
-    return Cells(known, polyhedra(mesh))
-
-
-def is_polyhedra(block: meshio.CellBlock) -> bool:
-    """Return whether cells are given by their faces, as meshio has polyhedra."""
-    return bool(block.type.startswith("polyhedron"))
-
-
-def polyhedra(mesh: meshio.Mesh) -> list[list[Indices]]:
-    """Return the faces of every polyhedron of a mesh."""
-    blocks = [mesh.cells[number] for number in own_cells(mesh)]
-    cells = [cell for block in blocks if is_polyhedra(block) for cell in block.data]
-    return [[np.asarray(face, np.int64) for face in cell] for cell in cells]
-
-
-def members(block: meshio.CellBlock) -> tuple[Indices, Indices]:
-    """Return the nodes of all cells of a block, one after the other, and the number of the cell of each."""
-    if is_polyhedra(block):
-        each = [np.unique(np.concatenate([np.asarray(face, np.int64) for face in cell])) for cell in block.data]
-        return np.concatenate(each), np.repeat(np.arange(len(each)), [len(nodes) for nodes in each])
-    nodes = np.asarray(block.data, np.int64)
-    return nodes.ravel(), np.repeat(np.arange(len(nodes)), nodes.shape[1])
-
-
-def without_loose_points(mesh: meshio.Mesh) -> meshio.Mesh:
-    """Return a mesh without the points that no cell of its own dimension has, such as the centres of arcs.
-
-    Which ones are left is `in_cells` in its `info`. One without cells but single points stays as it is.
-
-    Raises:
-        ValueError: A cell names a point that is not there. One below zero would be taken for one from the end.
-    """
-    for block in mesh.cells:
-        nodes = members(block)[0]
-        if len(nodes) and not 0 <= nodes.min() <= nodes.max() < len(mesh.points):
-            wrong = nodes.min() if nodes.min() < 0 else nodes.max()
-            raise ValueError(
-                f"cells of the type {block.type} name point {wrong}, counted from 0, of {len(mesh.points)} points"
-            )
-    own = own_cells(mesh)
-    if not own or mesh.cells[own[0]].dim == 0:
-        return mesh
-    used = np.zeros(len(mesh.points), np.bool_)
-    for number in own:
-        used[members(mesh.cells[number])[0]] = True
-    if used.all():
-        return mesh
-    to = np.cumsum(used) - 1
-    whole = [block.dim == mesh.cells[own[0]].dim or bool(used[members(block)[0]].all()) for block in mesh.cells]
-    cells = [
-        meshio.CellBlock(block.type, renumbered(block, to))
-        for block, keep in zip(mesh.cells, whole, strict=True)
-        if keep
-    ]
-    found = meshio.Mesh(
-        np.asarray(mesh.points)[used],
-        cells,
-        {name: np.asarray(values)[used] for name, values in mesh.point_data.items()},
-        {
-            name: [each for each, keep in zip(blocks, whole, strict=True) if keep]
-            for name, blocks in mesh.cell_data.items()
-        },
-    )
-    found.info = {**(mesh.info or {}), "in_cells": used}
-    return found
-
-
-def renumbered(block: meshio.CellBlock, to: Indices) -> Any:
-    """Return the nodes of cells by their new numbers."""
-    if is_polyhedra(block):
-        return [[to[np.asarray(face, np.int64)] for face in cell] for cell in block.data]
-    return to[np.asarray(block.data, np.int64)]
-
-
-def joined_nodes(mesh: meshio.Mesh, points: NDArray[np.float64]) -> tuple[meshio.Mesh, Indices, bool]:
-    """Return a mesh whose cells share nodes, where every cell has its own (discontinuous elements), and their numbers.
-
-    Nodes at one place that belong to cells which share other nodes are those of a crack, or of parts that are not
-    joined, and stay; whether there are any is the last value.
-    """
-    every = np.concatenate([members(mesh.cells[number])[0] for number in own_cells(mesh)] or [np.empty(0, np.int64)])
-    _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
-    own = np.arange(len(points))
-    several = len(first) < len(points)
-    if not several or len(np.unique(every)) < len(every):
-        return mesh, own, several
-    to = first[to.ravel()]
-    cells = [meshio.CellBlock(block.type, renumbered(block, to)) for block in mesh.cells]
-    return meshio.Mesh(mesh.points, cells), to, False
-
-
-def regions(mesh: meshio.Mesh, blocks: list[Any], count: int) -> dict[int, NDArray[np.float64]]:
-    """Return the share of the cells at each node that are in a region, by the whole number that cell data have there.
-
-    They are none where the numbers are not whole, are more than one per cell, or too many for regions.
-    """
-    own = [np.asarray(blocks[number]) for number in own_cells(mesh)]
-    if not own or any(block.dtype.kind not in "iu" or block.size != len(block) for block in own):
-        return {}
-    values = np.unique(np.concatenate([block.ravel() for block in own]))
-    if len(values) > MOST_REGIONS:
-        return {}
-    return {
-        int(value): at_nodes(mesh, [np.asarray(block) == value for block in blocks], count)[:, 0] for value in values
-    }
-
-
-def at_nodes(mesh: meshio.Mesh, blocks: list[Any], count: int) -> NDArray[np.float64]:
-    """Return cell data `[cell, (component)]` per block as the mean of the cells at each node, 0 at nodes without."""
-    width = int(np.prod(np.shape(blocks[0])[1:]))
-    total, cells = np.zeros((count, width)), np.zeros((count, 1))
-    for number in own_cells(mesh):
-        nodes, cell = members(mesh.cells[number])
-        np.add.at(total, nodes, np.asarray(blocks[number], dtype=np.float64).reshape(-1, width)[cell])
-        np.add.at(cells, nodes, 1)
-    return total / np.maximum(cells, 1)

@@ -44,7 +44,7 @@ class _Types(dict[int, str]):
 
 @contextmanager
 def _vtk() -> Iterator[None]:
-    """Let `meshio` read appended bytes, empty arrays, pixels and voxels, polyhedra beside others, and all cell data.
+    """Let `meshio` read appended bytes, empty arrays, pixels and voxels, polyhedra beside others, and files with texts.
 
     Of several pieces, it keeps the cells of the last one. It gives polyhedra the data of others. Of legacy files of
     version 5.1, those of VTK since 2020, it does not read structured grids, and of older ones no data of polygons.
@@ -64,6 +64,11 @@ def _vtk() -> Iterator[None]:
         width = vtu.vtu_to_numpy_type[reader.header_type].itemsize
         count = base64.b64decode(data[: 4 * -(-width // 3)])[:width]
         return inflated(reader, data, dtype) if any(count) else np.empty(0, dtype)
+
+    usual_data = vtu.VtuReader.read_data
+
+    def values(reader: Any, item: Any) -> Any:  # texts are only among the field data
+        return np.empty(0, "U1") if item.get("type") == "String" else usual_data(reader, item)
 
     checked, translated = new._check_mesh, old.translate_cells  # noqa: SLF001
 
@@ -102,7 +107,7 @@ def _vtk() -> Iterator[None]:
         ),
         replaced(new, _check_mesh=with_offsets),
         replaced(vtu, _parse_raw_binary=_root_of_raw, _organize_cells=of_pieces),
-        replaced(vtu.VtuReader, read_compressed_binary=blocks),
+        replaced(vtu.VtuReader, read_compressed_binary=blocks, read_data=values),
     ):
         yield
 

@@ -92,6 +92,7 @@ def opened(path: Path, series: Series, stamp: Stamp) -> DataFile:
     steps = len(series.files) if len(series.files) > 1 else len(series.times)
     if steps == 1:
         return replace(made, format="series")
+    made = without_numbers(made)
     stored = whole_fields_of(first, points)
     derived = {COORDINATES, BOUNDARY, DISTANCE, AREA, NORMAL} - stored.keys()  # unless a field has the name
     still = {name: one for name, one in made.arrays.items() if name in derived}
@@ -128,6 +129,15 @@ def opened(path: Path, series: Series, stamp: Stamp) -> DataFile:
         samples="one series of meshes per sample",
         coordinates={**made.coordinates, **({"time": np.asarray(series.times)} if series.times else {})},
     )
+
+
+def without_numbers(made: DataFile) -> DataFile:
+    """Return the first step of a series without the numbers of its file: other steps may have others."""
+    each = {**made.arrays, **made.parts}
+    numbers = {name for name, one in each.items() if one.shape == (1,)}
+    arrays, parts = ({name: one for name, one in of.items() if name not in numbers} for of in (made.arrays, made.parts))
+    left_out = dict.fromkeys(sorted(numbers), "it is a number of one step, and steps may have others: save a table")
+    return replace(made, arrays=arrays, parts=parts, left_out=left_out | {**made.left_out})
 
 
 def series_of(path: Path) -> Series:

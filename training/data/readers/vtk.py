@@ -72,6 +72,7 @@ def read_polydata(path: Path) -> meshio.Mesh:
         ],
         fields,
         {name: [values[np.take(rows, numbers)] for numbers in blocks.values()] for name, values in data.items()},
+        field_data=arrays(reader, root[0], "FieldData"),
         info={"left_out": dict.fromkeys(sorted({*some, *others} - {*data, *fields}), reason)},
     )
 

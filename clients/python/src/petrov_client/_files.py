@@ -70,7 +70,7 @@ def opened(
     elif suffix == MATLAB:
         yield _chosen(path, formats.matlab_arrays(path, info), info, given)
     elif suffix in READ | LISTS:
-        yield of_meshes(path, info, frames)
+        yield of_meshes(path, info, frames, given)
     elif suffix == ".npz":
         with _load(path, ".npz") as archive:
             yield _chosen(path, archive, info, given)

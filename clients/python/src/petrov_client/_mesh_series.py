@@ -6,7 +6,7 @@ A series is a list `.pvd` or `.series` of mesh files, or a file with steps, of X
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -53,8 +53,10 @@ class Step:
     time: float | None = None
 
 
-def of_meshes(path: Path, info: ModelInfo, frames: int | None) -> Source:
+def of_meshes(path: Path, info: ModelInfo, frames: int | None, given: Collection[str] = ()) -> Source:
     """Return the points of a mesh file and the point data that the model takes, without points that no cell has.
+
+    Single numbers of a lone file, its field data, are parameters by their names, but those that are `given`.
 
     Of a series they are those of the last meshes, as many as the model starts a rollout from. Where an input changes in
     time they are those of the first ones, and it has the values of all meshes from there on.
@@ -82,6 +84,8 @@ def of_meshes(path: Path, info: ModelInfo, frames: int | None) -> Source:
     arrays = arrays_of(mesh, info) if history == 1 else arrays_of_steps([one for one, _ in each], info)
     if changing:
         arrays |= _in_advance(path, following, info, frames, single=steps is None)
+    if steps is None:
+        arrays |= _numbers(mesh, {one.name for one in info.parameters} - {*given})
     # A mesh has a state by the name of its output, too.
     known = {argument.name for argument in (*info.arguments, *(info.outputs if info.frames else ()))}
     unused = tuple(name for name in mesh.point_data if wire_name(name) not in known)
@@ -92,6 +96,12 @@ def of_meshes(path: Path, info: ModelInfo, frames: int | None) -> Source:
         remark = f"{path}: {unlike}: the rollout starts from its last mesh, and its own frames are a step apart"
     counted = (start - 1) * info.frames.step if info.frames else 0.0
     return Source(arrays, unused, mesh, loose, counted if time is None else time, remark)
+
+
+def _numbers(mesh: Any, names: Collection[str]) -> dict[str, float]:
+    """Return the parameters of these names that a mesh file has as its field data."""
+    single = {wire_name(str(name)): np.ravel(each) for name, each in dict(mesh.field_data or {}).items()}
+    return {name: float(each[0]) for name, each in single.items() if name in names and each.size == 1}
 
 
 def _check_times(path: Path, used: Sequence[Step], info: ModelInfo) -> None:

@@ -15,7 +15,7 @@ from physics.numerics import cell_types
 from physics.numerics.cell_types import KINDS, normals, sizes
 from physics.numerics.cells import boundary
 from training.data.readers import DataFile, open_file
-from training.data.readers.mesh import known_cells
+from training.data.readers.mesh_cells import known_cells
 
 CUBE = np.array([[0, 0, 0], [1, 0, 0], [1, 1, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [1, 1, 1], [0, 1, 1]], float)
 CORNERS = {
