@@ -42,9 +42,11 @@ ORDER = {
     "hexahedron20": (*range(12), *range(16, 20), *range(12, 16)),
     "hexahedron27": (*range(12), *range(16, 20), *range(12, 16), 23, 24, 25, 26, 21, 22, 20),
     "wedge15": (*range(9), 12, 13, 14, 9, 10, 11),
+    "wedge18": (*range(9), 12, 13, 14, 9, 10, 11, 15, 16, 17),
 }
 #: Types of the classic format by number: bytes, letters, and numbers of two to eight bytes.
 TYPES = dict(enumerate((">i1", "S1", ">i2", ">i4", ">f4", ">f8", ">u1", ">u2", ">u4", ">i8", ">u8"), start=1))
+OF_STEP = "it is a number of the whole step, such as a result: save it in a table beside the files"
 HDF5 = b"\x89HDF\r\n\x1a\n"  # how such files begin
 DIMENSION, VARIABLE, ATTRIBUTE = 10, 11, 12  # marks of the lists in a header
 
@@ -212,7 +214,9 @@ def meshes_of(path: Path, steps: Iterable[int] | None = None) -> Iterator[Any]:
             of_cells = dict(_cell_data(data, blocks, step))
             some = (name for name in _names(data, "elem") if name not in of_cells)
             of_cells |= still if len(cells) > 1 else {}
-            left_out = dict.fromkeys(some, "not every block of cells has it")
+            left_out = dict.fromkeys(some, "not every block of cells has it") | dict.fromkeys(
+                _names(data, "glo"), OF_STEP
+            )
             yield meshio.Mesh(points, cells, dict(_point_data(data, step)), of_cells, info={"left_out": left_out})
 
 

@@ -11,7 +11,7 @@ import xarray
 
 from petrov_client import ModelInfo
 from petrov_client._mesh_series import of_meshes
-from physics.numerics.cell_types import HEXAHEDRON
+from physics.numerics.cell_types import HEXAHEDRON, KINDS
 from tests.toy_meshes import write_exodus
 from training.data.readers import ReadError, open_file
 from training.data.readers.exodus import ORDER
@@ -69,6 +69,30 @@ def test_nodes_in_the_middle_of_edges_come_in_the_order_of_vtk(tmp_path: Path) -
     assert next(exodus_meshes(tmp_path / "cube.e")).cells[0].data.tolist() == [[*range(20)]]
     with open_file(tmp_path / "cube.e") as file:
         assert file.array("area").read().sum() == pytest.approx(1)
+
+
+def test_nodes_of_complete_quadratic_wedges_come_in_the_order_of_vtk() -> None:
+    """Exodus has the middles of the edges along the wedge before those of its top, and then those of its sides."""
+    corners = np.array([[0.0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 0, 1], [0, 1, 1]])
+    edges = ((0, 1), (1, 2), (2, 0), (0, 3), (1, 4), (2, 5), (3, 4), (4, 5), (5, 3))
+    middles = [corners[[*each]].mean(axis=0) for each in (*edges, (0, 1, 4, 3), (1, 2, 5, 4), (2, 0, 3, 5))]
+    placed = np.concatenate([corners, middles])[[*ORDER["wedge18"]]]
+    kind = KINDS["wedge18"]
+    for facet, nodes in zip(kind.facets, kind.nodes, strict=True):
+        own = [np.mean(placed[[one, other]], axis=0) for one, other in zip(facet, (*facet[1:], facet[0]), strict=True)]
+        own += [placed[[*facet]].mean(axis=0)] * (len(facet) == 4)
+        assert sorted(map(tuple, own)) == sorted(map(tuple, placed[[*nodes[len(facet) :]]]))
+
+
+def test_numbers_of_a_step_are_named(tmp_path: Path) -> None:
+    write_exodus(tmp_path / "a.e", SQUARES, {"QUAD4": [[0, 1, 2, 3], [1, 4, 5, 2]]}, 2, "scipy")
+    with xarray.open_dataset(tmp_path / "a.e") as data:
+        found = data.load()
+    found["name_glo_var"] = ("num_glo_var", np.array([b"drag"]))
+    found["vals_glo_var"] = (("time_step", "num_glo_var"), np.ones((2, 1)))
+    found.to_netcdf(tmp_path / "b.e", engine="scipy")
+    with open_file(tmp_path / "b.e") as file:
+        assert file.left_out["drag"].startswith("it is a number of the whole step")
 
 
 def test_damage_is_named_by_what_it_is(tmp_path: Path) -> None:
