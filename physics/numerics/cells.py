@@ -14,6 +14,7 @@ from physics.numerics.cell_types import (
     Kind,
     Points,
     UnknownCellsError,
+    flat_cell,
     out_of_order,
     without_halves,
 )
@@ -26,8 +27,8 @@ def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:
     """Return which nodes lie on facets of one cell alone.
 
     Raises:
-        UnknownCellsError: A cell has a node twice, most cells cross themselves, facets of neighbours do not match, or
-            no cell has one of its own.
+        UnknownCellsError: A cell has a node twice, most cells cross themselves, facets of neighbours do not match, no
+            cell has one of its own, or one on the boundary is flat.
 
     Example:
         >>> points = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.5, 0.5]])
@@ -35,6 +36,8 @@ def boundary(cells: Cells, points: Points) -> NDArray[np.bool_]:
         array([ True,  True,  True,  True, False])
     """
     alone = facets_alone(cells, points)
+    if flat := flat_cell(cells, points, alone):
+        raise UnknownCellsError(flat)
     refuse_hanging(points, [facet for facet, _ in alone.values() if len(facet)])
     marked = np.zeros(len(points), dtype=np.bool_)
     for _, nodes in alone.values():
@@ -57,7 +60,7 @@ def facets_alone(cells: Cells, points: Points) -> dict[int, tuple[Indices, Indic
     """Return corners and nodes of the facets that belong to one cell alone, by the number of corners.
 
     Raises:
-        UnknownCellsError: As `boundary` does, but for nodes that hang on edges.
+        UnknownCellsError: As `boundary` does, but for flat cells and nodes that hang on edges.
     """
     if wrong_order := out_of_order(cells, points):
         raise UnknownCellsError(wrong_order)

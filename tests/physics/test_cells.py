@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.spatial import Delaunay
 
 from physics.numerics.cell_types import Cells, UnknownCellsError, sizes
 from physics.numerics.cells import alike, boundary, distance, keys
@@ -60,6 +61,29 @@ def test_quadratic_triangles_are_no_hexagons() -> None:
     bulged = points + np.array([[0, 0], [0, 0], [0, 0], [0, -0.1], [0.1, 0.1], [-0.1, 0]])
     assert boundary(Cells.of(hexagon, 2), bulged).all()
     assert boundary(Cells.of(np.arange(4)[np.newaxis], 2), arrow).all()
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_flat_cells_along_a_straight_boundary_are_refused(dimensions: int) -> None:
+    """As those of a Delaunay triangulation of points in single precision, which hid most nodes of the boundary."""
+    side = np.linspace(0, 1, 12 if dimensions == 2 else 5)
+    points = np.stack(np.meshgrid(*[side] * dimensions, indexing="ij"), axis=-1).reshape(-1, dimensions)
+    edge = ((points == 0) | (points == 1)).any(axis=1)
+    turned = np.eye(dimensions)
+    turned[:2, :2] = [[np.cos(0.3), -np.sin(0.3)], [np.sin(0.3), np.cos(0.3)]]
+    rounded = (points @ turned.T).astype(np.float32).astype(np.float64)
+    triangles = Delaunay(rounded).simplices.astype(np.int64)
+    with pytest.raises(UnknownCellsError, match=r"the cell \[.*\] on the boundary is flat: leave out such cells"):
+        boundary(Cells.of(triangles, dimensions), rounded)
+    if dimensions == 2:
+        (a, b, c) = np.moveaxis(rounded[triangles], 1, 0)
+        area = (b - a)[:, 0] * (c - a)[:, 1] - (b - a)[:, 1] * (c - a)[:, 0]
+        assert (boundary(Cells.of(triangles[np.abs(area) > 1e-4], 2), rounded) == edge).all()
+
+
+def test_thin_cells_of_a_boundary_layer_are_not_flat() -> None:
+    points = np.array([[0.9, 0], [0.9, 1e-6], [0.901, 0], [0.901, 1e-6]], np.float32).astype(np.float64)
+    assert boundary(Cells.of(np.array([[0, 2, 3], [0, 3, 1]]), 2), points).all()
 
 
 def test_the_facets_of_a_polygon_are_taken_at_once() -> None:

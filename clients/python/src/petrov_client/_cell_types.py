@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 Nodes = tuple[tuple[int, ...], ...]
 Indices = NDArray[np.int64]
@@ -182,6 +182,45 @@ def crossed(kind: Kind, corners: Points) -> NDArray[np.bool_]:
         folded = [(first * second).sum(axis=1) < 0 for first, second in halves]
         found |= folded[0] & folded[1]
     return found
+
+
+def flat_cell(cells: Cells, points: Points, alone: Mapping[int, tuple[Indices, Indices]]) -> str:
+    """Say that a triangle on a plane, or a tetrahedron, with a facet of its own is flat; empty where none is.
+
+    A Delaunay triangulation has such cells along straight boundaries, as wide as the coordinates are rounded. They hide
+    the nodes that lie there.
+
+    Args:
+        cells: Of a mesh.
+        points: Its nodes.
+        alone: Corners and nodes of the facets that belong to one cell, by the number of corners.
+    """
+    dimensions = points.shape[1]
+    rounding = 2.0**-21 if (points == points.astype(np.float32)).all() else 2.0**-50
+    for kind, nodes in (each for each in cells.blocks if each[0].corners == dimensions + 1):
+        corners = points[nodes[:, : kind.corners]]
+        if dimensions == 2:
+            ends = [corners[:, last] - corners[:, first] for first, last in kind.facets]
+            base = length = np.max([np.linalg.norm(each, axis=1) for each in ends], axis=0)
+            content = np.abs(turn(*np.moveaxis(corners, 1, 0)))
+        else:
+            areas = [turn(*np.moveaxis(corners[:, facet], 1, 0)) for facet in kind.facets]
+            base = np.max([np.linalg.norm(each, axis=1) for each in areas], axis=0)
+            length, content = np.sqrt(base), np.abs(np.linalg.det(corners[:, 1:] - corners[:, :1]))
+        height = np.maximum(ON_EDGE * length, rounding * np.abs(corners).max(axis=(1, 2)))
+        flat = np.flatnonzero(content <= height * base)
+        if len(flat):
+            own = np.sort(nodes[flat][:, np.array(kind.facets)], axis=2).reshape(-1, dimensions)
+            known = np.sort(alone[dimensions][0], axis=1)
+            to = np.unique(np.concatenate([known, own]), axis=0, return_inverse=True)[1].ravel()
+            outside = np.isin(to[len(known) :], to[: len(known)]).reshape(len(flat), -1).any(axis=1)
+            if outside.any():
+                shown = nodes[flat[outside.argmax()], : kind.corners].tolist()
+                return (
+                    f"the cell {shown} on the boundary is flat: leave out such cells, which a Delaunay triangulation "
+                    "has along straight boundaries"
+                )
+    return ""
 
 
 def turn(start: Points, middle: Points, end: Points) -> Points:

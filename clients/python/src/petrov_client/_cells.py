@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._cell_types import KINDS, ON_EDGE, Cells, Kind, out_of_order, without_halves
+from petrov_client._cell_types import KINDS, ON_EDGE, Cells, Kind, flat_cell, out_of_order, without_halves
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._schema import BOUNDARY, DISTANCE
 
@@ -115,6 +115,8 @@ def marked(kinds: list[tuple[Kind, Array]], points: Array, where: Where) -> npt.
         alone = without_halves(alone)
     if not any(len(corners) for corners, _ in alone.values()):
         raise InvalidInput(f"no cell has a facet of its own, {instead}", where=where)
+    if flat := flat_cell(Cells(kinds), points, alone):
+        raise InvalidInput(f"{flat}; {instead}", where=where)
     if (node := _hanging(points, [corners for corners, _ in alone.values()])) is not None:
         raise InvalidInput(f"node {node} hangs on an edge of another cell, {instead}", where=where)
     found = np.zeros(len(points), dtype=np.bool_)

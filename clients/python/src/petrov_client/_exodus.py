@@ -216,7 +216,9 @@ def meshes_of(path: Path, steps: Iterable[int] | None = None) -> Iterator[Any]:
             of_cells = dict(_cell_data(data, blocks, step))
             some = (name for name in _names(data, "elem") if name not in of_cells)
             of_cells |= still if len(cells) > 1 else {}
-            left_out = dict.fromkeys(some, "not every block of cells has it") | dict.fromkeys(_names(data, "glo"), OF_STEP)
+            left_out = dict.fromkeys(some, "not every block of cells has it") | dict.fromkeys(
+                _names(data, "glo"), OF_STEP
+            )
             yield meshio.Mesh(points, cells, dict(_point_data(data, step)), of_cells, info={"left_out": left_out})
 
 
