@@ -146,6 +146,19 @@ def test_cell_data_are_means_at_the_points(tmp_path: Path) -> None:
     np.testing.assert_allclose(arrays_of(mesh, on_points(3))["source"], expected, rtol=0, atol=1e-6)
 
 
+def test_cell_data_of_polyhedra_are_means_at_the_points() -> None:
+    faces = ([0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 5, 4], [1, 2, 6, 5], [2, 3, 7, 6], [3, 0, 4, 7])
+    cells = [[np.array(each)[face] for face in faces] for each in cubes().cells_dict["hexahedron"]]
+    mesh = meshio.Mesh(CUBE, [("polyhedron8", cells[:3]), ("hexahedron", cubes().cells_dict["hexahedron"][3:])])
+    mesh.cell_data = {"source": [np.arange(3.0), np.arange(3.0, 8)]}
+    without = replace(
+        on_points(3), inputs=tuple(one for one in on_points(3).inputs if one.name in {"coordinates", "source"})
+    )
+    expected = meshio.Mesh(CUBE, cubes().cells, {}, {"source": [np.arange(8.0)]})
+    found = [arrays_of(each, without)["source"] for each in (mesh, expected)]
+    np.testing.assert_array_equal(*found)
+
+
 def test_regions_and_discontinuous_elements_are_those_of_the_training(tmp_path: Path) -> None:
     mesh = cubes()
     cells = mesh.cells_dict["hexahedron"]

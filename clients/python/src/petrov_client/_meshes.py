@@ -300,8 +300,15 @@ def means_at_points(mesh: Any, blocks: list[Any], count: int) -> Array:
     for block, values in zip(mesh.cells, blocks, strict=True):
         if getattr(block, "dim", most) < most:  # as the lines on the boundary of a plane mesh
             continue
+        flat = np.asarray(values, np.float64).reshape(len(block.data), width)
+        if str(block.type).startswith("polyhedron"):  # by their faces
+            each = [np.unique(np.concatenate(faces)) for faces in block.data]
+            nodes, rows = np.concatenate(each), np.repeat(np.arange(len(each)), [len(one) for one in each])
+            np.add.at(total, nodes, flat[rows])
+            np.add.at(cells, nodes, 1)
+            continue
         for nodes in np.asarray(block.data).T:
-            np.add.at(total, nodes, np.asarray(values, np.float64).reshape(len(nodes), width))
+            np.add.at(total, nodes, flat)
             np.add.at(cells, nodes, 1)
     return total / np.maximum(cells, 1)
 
