@@ -263,8 +263,9 @@ def in_plane(mesh: meshio.Mesh, values: NDArray[Any]) -> NDArray[Any]:
     Mesh files give every vector three.
     """
     across = across_plane(mesh)
-    plane = across is not None and values.ndim > 1 and values.shape[-1] == 3 and not values[..., across].any()
-    return np.delete(values, across, axis=-1) if plane else values
+    if across is None or values.ndim < 2 or values.shape[-1] != 3 or values[..., across].any():
+        return values
+    return np.delete(values, across, axis=-1)
 
 
 def whole_fields_of(mesh: meshio.Mesh, points: NDArray[np.float64]) -> dict[str, NDArray[Any]]:

@@ -78,6 +78,7 @@ def read_gmsh_right() -> Iterator[None]:
 
 def _read_gmsh(known: dict[str, Any], read: Callable[..., Any], *arguments: Any) -> Any:
     """Read a file after its header: what is left out of its data, and why, is `left_out` in the `info` of the mesh."""
+    known.clear()
     known.update(left_out={}, steps={})
     mesh = read(*arguments)
     for block in mesh.cells:
@@ -136,6 +137,8 @@ def _data(known: dict[str, Any], file: Any, kind: str, found: dict[str, Any], si
     texts, _, numbers = ([file.readline().decode() for _ in range(int(file.readline()))] for _ in range(3))
     name = (texts or [kind])[0].strip().strip('"')
     step, width, count = map(int, numbers[:3])
+    if ("Elements" if kind == "ElementData" else kind) not in known:
+        raise ValueError(f"the section ${kind} comes before what its values are of")
     if known["steps"].setdefault((kind, name), step) != step:
         raise ValueError(
             f"it has {name!r} at several steps, {known['steps'][kind, name]} and {step}: save a file for each, and a "
@@ -184,12 +187,12 @@ def _numbers_of_cells(module: Any, section: bytes, size: int, *, is_ascii: bool)
     found = []
     while left > 0:
         if version:
-            (*_, kind), (count,), tags = take(3, "i4"), take(1, long), 0
+            kind, count, tags = int(take(3, "i4")[2]), int(take(1, long)[0]), 0
         else:
-            kind, count, tags = take(3, "i4")
-        width = 1 + tags + nodes_of[common._gmsh_to_meshio_type[int(kind)]]  # noqa: SLF001
+            kind, count, tags = take(3, "i4").tolist()
+        width = 1 + tags + nodes_of[common._gmsh_to_meshio_type[kind]]  # noqa: SLF001
         found.append(take(count * width, "i4" if version < 2 else long).reshape(count, width)[:, 0])
-        left -= 1 if version else int(count)
+        left -= 1 if version else count
     numbers = np.concatenate([np.empty(0, np.int64), *found])
     return numbers + (numbers.min(initial=1) == 0)  # in version 4.0 `meshio` writes cells from 0 on, and data from 1 on
 

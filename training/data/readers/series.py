@@ -37,8 +37,8 @@ from training.data.readers.mesh import (
     narrowed,
     read_mesh,
     whole_fields_of,
-    without_loose_points,
 )
+from training.data.readers.mesh_cells import without_loose_points
 from training.data.readers.recent import RECENT, Arrays, Stamp, reread, stamp_of
 
 FRAME = ("time", "point", "component")  # the axes of a field behind the sample's

@@ -110,7 +110,7 @@ class _BoundedNumPy:
     def __getattr__(self, name: str) -> Any:
         return getattr(np, name)
 
-    def fromfile(self, file: Any, dtype: Any = float, count: int = -1, sep: str = "") -> Any:
+    def fromfile(self, file: Any, dtype: Any = float, count: Any = -1, sep: str = "") -> Any:
         """Read numbers of a file that has as many."""
         least = 2 if sep else np.dtype(dtype).itemsize  # bytes of a number
         left = self._size - file.tell()

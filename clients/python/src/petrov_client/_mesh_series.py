@@ -85,7 +85,7 @@ def of_meshes(path: Path, info: ModelInfo, frames: int | None, given: Collection
     if changing:
         arrays |= _in_advance(path, following, info, frames, single=steps is None)
     if steps is None:
-        arrays |= _numbers(mesh, {one.name for one in info.parameters} - {*given})
+        arrays = {**arrays, **_numbers(mesh, {one.name for one in info.parameters} - {*given})}
     # A mesh has a state by the name of its output, too.
     known = {argument.name for argument in (*info.arguments, *(info.outputs if info.frames else ()))}
     unused = tuple(name for name in mesh.point_data if wire_name(name) not in known)
@@ -98,10 +98,10 @@ def of_meshes(path: Path, info: ModelInfo, frames: int | None, given: Collection
     return Source(arrays, unused, mesh, loose, counted if time is None else time, remark)
 
 
-def _numbers(mesh: Any, names: Collection[str]) -> dict[str, float]:
+def _numbers(mesh: Any, names: Collection[str]) -> dict[str, Any]:
     """Return the parameters of these names that a mesh file has as its field data."""
     single = {wire_name(str(name)): np.ravel(each) for name, each in dict(mesh.field_data or {}).items()}
-    return {name: float(each[0]) for name, each in single.items() if name in names and each.size == 1}
+    return {name: each[0] for name, each in single.items() if name in names and each.size == 1}
 
 
 def _check_times(path: Path, used: Sequence[Step], info: ModelInfo) -> None:

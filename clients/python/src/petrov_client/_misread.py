@@ -36,7 +36,7 @@ def read_right() -> Iterator[None]:
 class _Types(dict[int, str]):
     """The types of `meshio` by VTK's numbers; `meshio` leaves out cells of others, and goes on."""
 
-    def __missing__(self, number: int) -> str:
+    def __missing__(self, number: Any) -> str:
         if number in WITHOUT_TYPE:
             raise KeyError(number)
         raise ValueError(
@@ -119,8 +119,10 @@ def _cells(start: int, cells: Any, data: Any) -> tuple[list[Any], dict[str, list
     """Return the cells of a piece of a `.vtu` file, whose points are counted from `start` on, and their data by name.
 
     Raises:
-        ValueError: Polyhedra have no faces.
+        ValueError: Cells have no nodes, or polyhedra no faces.
     """
+    if "connectivity" not in cells:
+        raise ValueError("its cells have no connectivity")
     block, common = library("_mesh").CellBlock, library("_vtk_common")
     kinds, offsets, nodes = (np.ravel(cells[name]) for name in ("types", "offsets", "connectivity"))
     solid = kinds == POLYHEDRON

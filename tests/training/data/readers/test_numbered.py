@@ -68,6 +68,13 @@ def test_data_of_gmsh_that_no_field_is_made_of_are_refused(section: str, sentenc
         pass
 
 
+@pytest.mark.parametrize("kind", ["NodeData", "ElementData"])
+def test_data_before_a_mesh_are_refused(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.msh").write_text(f"$MeshFormat\n2.2 0 8\n$EndMeshFormat\n{data(kind, 'T', {1: 1.0})}")
+    with pytest.raises(ReadError, match=rf"the section \${kind} comes before"), open_file(tmp_path / "a.msh"):
+        pass
+
+
 def test_what_is_not_read_of_gmsh_s_data_is_named(tmp_path: Path) -> None:
     gmsh(tmp_path / "a.msh", '$ElementNodeData\n1\n"stress"\n1\n0\n3\n0\n1\n1\n8 4 1 2 3 4\n$EndElementNodeData\n')
     with open_file(tmp_path / "a.msh") as file:

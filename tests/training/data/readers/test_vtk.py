@@ -230,6 +230,9 @@ def test_faces_of_polyhedra_that_are_not_there_are_named(tmp_path: Path) -> None
     (tmp_path / "a.vtu").write_text(text.replace('Name="faces"', 'Name="others"'))
     with pytest.raises(ReadError, match="it has polyhedra whose faces are not there"), open_file(tmp_path / "a.vtu"):
         pass
+    (tmp_path / "a.vtu").write_text(text.replace('Name="connectivity"', 'Name="others"'))
+    with pytest.raises(ReadError, match="its cells have no connectivity"), open_file(tmp_path / "a.vtu"):
+        pass
 
 
 def test_cells_of_a_type_that_is_not_known_are_not_left_out(tmp_path: Path) -> None:
