@@ -169,8 +169,8 @@ export class Drawing {
   }
 
   /** Set the range of the values that the brush offers, and a little more. */
-  setBase(range) {
-    const [low, high] = this.channel.tensor.name === this.inputs.card.mask ? [0, 1] : range;
+  setBase() {
+    const [low, high] = this.channel.tensor.name === this.inputs.card.mask ? [0, 1] : fields.range(this.#shown());
     const most = Math.max(Math.abs(low), Math.abs(high)) || 1;
     this.base = this.isCurve && !this.channel.tensor.positive ? [-1.25 * most, 1.25 * most] : [low, high];
     this.ends = [low, high > low ? high : low + (Math.abs(low) || 1)]; // two values to draw with, on a constant field, too

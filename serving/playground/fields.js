@@ -29,9 +29,10 @@ export function stacked(fields) {
   return { shape: [fields.length, ...shape], data: joined };
 }
 
-/** Return a field, or one with frames before, with NaN where a mask of its grid is not 1. */
-export function within({ shape, data }, mask) {
-  return { shape, data: data.map((value, i) => (mask.data[i % mask.data.length] === 1 ? value : NaN)) };
+/** Return a field, or one with frames before, with another value where a mask of its grid is not 1; as it is without a mask. */
+export function within(field, mask, outside = NaN) {
+  if (!mask) return field;
+  return { ...field, data: field.data.map((value, i) => (mask.data[i % mask.data.length] === 1 ? value : outside)) };
 }
 
 export function sameShape(one, other) {

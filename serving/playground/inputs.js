@@ -57,7 +57,7 @@ export class Inputs {
     sample.parameters = this.parameters.values;
     this.#showSlices();
     for (const drawing of this.drawings) {
-      if (anew || !drawing.ends) drawing.setBase(fields.range(drawing.field));
+      if (anew || !drawing.ends) drawing.setBase();
       drawing.show();
     }
     this.showBrush();

@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import * as cards from "./card.js";
 import { withoutPadding } from "./cloud.js";
+import * as fields from "./fields.js";
 import { drawnCard, setForward } from "./models.js";
 import { failed } from "./requests.js";
 import { fillOptions } from "./show.js";
@@ -29,8 +30,14 @@ export async function openSample(index) {
     const { arrays: padded, count } = await api.sample(card.model, index, signal);
     const arrays = withoutPadding(padded, card);
     state.samples = count;
-    return { fields: withoutDefaults(named(card.inputs, arrays), card), parameters: cards.entered(card, arrays), series: cards.series(card, arrays), origin: { kind: "sample", index }, truth: named(card.outputs, arrays), grid: gridOfTruth(arrays, card) };
+    return { fields: withoutDefaults(named(card.inputs, arrays), card), parameters: cards.entered(card, arrays), series: cards.series(card, arrays), origin: { kind: "sample", index }, truth: truthIn(arrays, card), grid: gridOfTruth(arrays, card) };
   });
+}
+
+/** Return the true outputs: fields are 0 outside the domain, as predictions are, whatever the data hold there. */
+export function truthIn(arrays, card) {
+  const inside = ([name, field]) => [name, fields.within(field, arrays[card.mask], 0)];
+  return { ...named(card.outputs, arrays), ...Object.fromEntries(Object.entries(named(cards.outputFields(card), arrays)).map(inside)) };
 }
 
 /** Return the points per axis that the true outputs have, or those of the first grid where none is a field. */

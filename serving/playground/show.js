@@ -110,7 +110,8 @@ function scalesOf(tensors) {
   const ranges = tensors.map((tensor) => {
     const alike = all.filter(([other, field]) => field && (other === tensor || cards.sameQuantity(other, tensor)));
     const isShared = alike.length > 1 || (cards.rollsOut(card) && cards.channels([tensor]).length === 1);
-    return isShared && alike.length ? [tensor.name, fields.range(...alike.map(([, field]) => field))] : null;
+    const inside = ([other, field]) => (other.name === card.mask ? field : fields.within(field, sample.fields[card.mask]));
+    return isShared && alike.length ? [tensor.name, fields.range(...alike.map(inside))] : null;
   });
   return Object.fromEntries(ranges.filter(Boolean));
 }

@@ -31,7 +31,7 @@ export class TimePictures {
    */
   show(result, solved) {
     const mask = result?.sample?.fields[this.card.mask];
-    const shown = (field) => (field && mask ? fields.within(field, mask) : field);
+    const shown = (field) => field && fields.within(field, mask);
     for (const { tensor, panels } of this.rows) {
       const found = shown(result?.outputs[tensor.name]);
       if (!found) continue;

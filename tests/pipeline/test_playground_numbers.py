@@ -307,3 +307,15 @@ def test_a_field_that_is_emptied_is_no_number(page: Page) -> None:
     page.locator("#parameters input[type=number]").first.fill("1.5")
     expect(page.locator("#trust")).to_contain_text("your own")
     expect(page.locator("#program")).to_contain_text("predict?grid=12,16")
+
+
+def test_errors_on_a_masked_grid_are_of_the_domain(modules: Page) -> None:
+    script = """async (beyond) => {
+      const { truthIn } = await import("./playground/samples.js");
+      const { errors } = await import("./playground/result.js");
+      const card = { mask: "inside", outputs: [{ name: "u" }, { name: "lift", scalar: true }] };
+      const field = (...data) => ({ shape: [2, 2], data: Float32Array.from(data) });
+      const truth = truthIn({ inside: field(0, 1, 1, 1), u: field(beyond, 3, 0, 4), lift: { shape: [], data: [7] } }, card);
+      return [errors(card, { u: field(0, 3, 0, 9) }, { outputs: truth })[0].error, truth.lift.data[0]];
+    }"""
+    assert modules.evaluate(script, -9999) == [1.0, 7]
