@@ -17,7 +17,8 @@ export class Pen {
   /**
    * @param {HTMLElement} surface The element that is drawn on.
    * @param {object} host Its view and field, the brush (`size` as a share, `value`, `other`), the options of `bump`, and what to
-   *     call: `begin()` before a stroke, `changed(done)` while and after it, `moved(position)`, `swap()`, `grow(sign)`.
+   *     call: `begin()` before a stroke, `changed(done)` while and after it, `undo()` of one that is taken back, `moved(position)`,
+   *     `swap()`, `grow(sign)`.
    */
   constructor(surface, host) {
     this.surface = surface;
@@ -65,13 +66,12 @@ export class Pen {
     this.host.changed(true);
   }
 
-  /** Undo the stroke: the finger scrolls the page. */
+  /** Take the stroke back, as if it had not begun: the finger scrolls the page. */
   #cancel() {
     if (!this.#stroke) return;
-    this.host.field.data.set(this.#stroke.field.data);
     this.waiting = false;
     this.#stroke = null;
-    this.host.changed(true);
+    this.host.undo();
   }
 
   #left() {

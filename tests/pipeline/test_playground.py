@@ -407,6 +407,8 @@ def test_on_a_phone_the_picture_is_first_and_scrolling_draws_nothing(visit: Call
     for kind in ("pointerdown", "pointermove", "pointercancel"):  # as a browser reports a finger that scrolls
         person.surface().evaluate(touch.format(kind, middle))
     np.testing.assert_array_equal(person.download("#download-input"), before)
+    expect(person.page.locator("#trust")).to_contain_text("drawn from the training distribution")  # and still is
+    expect(person.page.locator("#undo")).to_be_disabled()
     person.page.click("#high" if before[40, 70] == 3 else "#low")
     for kind in ("pointerdown", "pointerup"):  # a tap
         person.surface().evaluate(touch.format(kind, middle))
