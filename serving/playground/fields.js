@@ -85,38 +85,44 @@ export function product(shape) {
   return shape.reduce((size, points) => size * points, 1);
 }
 
-/** Return the field on another grid: the nearest point's value, so that a drawing keeps its edges; linear on a curve. */
-export function resized(field, grid) {
+/**
+ * Return the field on another grid: the nearest point's value, so that a drawing keeps its edges, or on a curve `linear`.
+ *
+ * `lie` says of every axis where its points are: "left" in the cells of a period, in the middles of "cells", else at both ends.
+ */
+export function resized(field, grid, lie = [], linear = grid.length === 1) {
   const old = field.shape.slice(-grid.length);
   if (String(old) === String(grid)) return field;
   const result = full([...field.shape.slice(0, -grid.length), ...grid], 0);
   const [size, oldSize] = [product(grid), product(old)];
   for (let start = 0, from = 0; start < result.data.length; start += size, from += oldSize) {
     const part = field.data.subarray(from, from + oldSize);
-    for (let i = 0; i < size; i++) result.data[start + i] = grid.length === 1 ? between(part, scaled(i, grid[0], old[0])) : part[nearest(i, grid, old)];
+    for (let i = 0; i < size; i++) result.data[start + i] = linear ? between(part, scaled(i, grid[0], old[0], lie[0])) : part[nearest(i, grid, old, lie)];
   }
   return result;
 }
 
 /** Return the index, on an old grid, of the point that is nearest to point `i` of a new one. */
-function nearest(i, grid, old) {
+function nearest(i, grid, old, lie) {
   let [index, stride] = [0, 1];
   for (let axis = grid.length - 1, rest = i; axis >= 0; axis--) {
-    index += stride * Math.round(scaled(rest % grid[axis], grid[axis], old[axis]));
+    index += stride * (Math.round(scaled(rest % grid[axis], grid[axis], old[axis], lie[axis])) % old[axis]);
     rest = Math.floor(rest / grid[axis]);
     stride *= old[axis];
   }
   return index;
 }
 
-/** Return the position of point `i` of `points` among `others` that span the same range. */
-function scaled(i, points, others) {
+/** Return the position of point `i` of `points` among `others` on the same axis: of a period up to the first one again. */
+function scaled(i, points, others, lie) {
+  if (lie === "left") return (i * others) / points;
+  if (lie === "cells") return Math.min(others - 1, Math.max(0, ((i + 0.5) * others) / points - 0.5));
   return points === 1 ? 0 : (i * (others - 1)) / (points - 1);
 }
 
 function between(data, at) {
-  const left = Math.max(0, Math.min(Math.floor(at), data.length - 2));
-  return data.length === 1 ? data[0] : data[left] + (at - left) * (data[left + 1] - data[left]);
+  const left = Math.floor(at);
+  return at === left ? data[left] : data[left] + (at - left) * (data[(left + 1) % data.length] - data[left]);
 }
 
 /**

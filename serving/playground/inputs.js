@@ -102,7 +102,9 @@ export class Inputs {
 
   /** Return the present input on another grid. */
   resized(grid) {
-    const values = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.resized(field, grid)]);
+    const lie = cards.axes(this.card).map(({ points }) => points);
+    const linear = (name) => grid.length === 1 && name !== this.card.mask; // which has no values between 0 and 1
+    const values = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.resized(field, grid, lie, linear(name))]);
     return { ...this.sample, fields: Object.fromEntries(values), origin: { kind: "own" }, truth: null, grid };
   }
 

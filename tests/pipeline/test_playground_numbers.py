@@ -319,3 +319,22 @@ def test_errors_on_a_masked_grid_are_of_the_domain(modules: Page) -> None:
       return [errors(card, { u: field(0, 3, 0, 9) }, { outputs: truth })[0].error, truth.lift.data[0]];
     }"""
     assert modules.evaluate(script, -9999) == [1.0, 7]
+
+
+def test_a_field_keeps_its_place_on_another_grid(modules: Page) -> None:
+    script = """async ([values, grid, lie]) => {
+      const { resized } = await import("./playground/fields.js");
+      const shape = Array.isArray(values[0]) ? [values.length, values[0].length] : [values.length];
+      return [...resized({ shape, data: Float32Array.from(values.flat()) }, grid, lie).data];
+    }"""
+
+    def wave(points: int, lie: str) -> Any:
+        at = {"left": np.arange(points) / points, "cells": (np.arange(points) + 0.5) / points}
+        return np.cos(2 * np.pi * at.get(lie, np.arange(points) / (points - 1)))
+
+    for lie in ("left", "cells", "nodes"):
+        found = modules.evaluate(script, [wave(64, lie).tolist(), [1024], [lie]])
+        np.testing.assert_allclose(found, wave(1024, lie), atol=3e-3)
+    columns = modules.evaluate(script, [[[1.0, 2.0]], [1, 4], ["left", "left"]])
+    assert columns == [1, 2, 2, 1]  # those at 0, 1/4, 1/2 and 3/4 of the period
+    assert modules.evaluate(script, [[[1.0, 2.0]], [1, 4], ["cells", "cells"]]) == [1, 1, 2, 2]
