@@ -1,10 +1,12 @@
 /** A field on one axis as an SVG line, with the colours of the style sheet, so that it follows light and dark. */
 
+import { share } from "./fields.js";
 import { short } from "./numbers.js";
+import { place } from "./picture.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const [WIDTH, HEIGHT] = [1000, 1000];
-const MAX_VERTICES = 1024; // vertices: a screen shows no more
+const MOST = 1024; // stretches of the axis: a screen shows no more
 
 export class Curve {
   dimensions = 1;
@@ -46,9 +48,11 @@ export class Curve {
   }
 
   reading({ data }, [, across], baseline) {
-    const point = Math.min(data.length - 1, Math.round(across * data.length));
+    const [first, last] = [0, data.length - 1].map((i) => this.#across(i, data.length));
+    const point = Math.max(0, Math.min(data.length - 1, Math.round(((across - first) / (last - first || 1)) * (data.length - 1))));
+    if (Number.isNaN(data[point])) return "";
     const other = baseline ? `, ${baseline.name} ${short(baseline.data[point])}` : "";
-    return `point ${point}: ${short(data[point])}${other}`;
+    return `${place(this.axes?.[0], point, data.length, "point")}: ${short(data[point])}${other}`;
   }
 
   mark(position) {
@@ -56,18 +60,38 @@ export class Curve {
     for (const end of ["x1", "x2"]) this.cross.setAttribute(end, position ? WIDTH * position[1] : 0);
   }
 
+  /** Return the line through the points: of a long curve through the least and the largest value of every stretch. */
   #path({ data }) {
-    const stride = Math.max(1, Math.ceil(data.length / MAX_VERTICES));
+    const stride = Math.max(1, Math.ceil(data.length / MOST));
     let path = "";
-    for (let i = 0; i < data.length; i += stride)
-      if (Number.isFinite(data[i])) path += `${path ? "L" : "M"}${((WIDTH * i) / data.length).toFixed(1)} ${this.#height(data[i]).toFixed(1)}`;
+    let joined = false; // to the point before: there is no line where the domain is not
+    for (let start = 0; start < data.length; start += stride)
+      for (const i of extremes(data, start, Math.min(data.length, start + stride))) {
+        const isThere = Number.isFinite(data[i]);
+        if (isThere) path += `${joined ? "L" : "M"}${(WIDTH * this.#across(i, data.length)).toFixed(1)} ${this.#height(data[i]).toFixed(1)}`;
+        joined = isThere;
+      }
     return path;
+  }
+
+  #across(i, points) {
+    return share(i, points, this.axes?.[0]?.points);
   }
 
   #height(value) {
     const [low, high] = this.range;
     return (HEIGHT * (high - value)) / (high - low);
   }
+}
+
+/** Return the indices of the least and the largest value of a stretch, in order; one where they are the same, or none is finite. */
+function extremes(data, start, end) {
+  let [low, high] = [start, start];
+  for (let i = start + 1; i < end; i++) {
+    if (!(data[low] <= data[i])) low = Number.isFinite(data[i]) ? i : low;
+    if (!(data[high] >= data[i])) high = Number.isFinite(data[i]) ? i : high;
+  }
+  return low === high ? [low] : [Math.min(low, high), Math.max(low, high)];
 }
 
 function element(name, attributes) {

@@ -65,6 +65,10 @@ export class Drawing {
     return cards.periodic(this.inputs.card);
   }
 
+  get lie() {
+    return this.view.axes[0]?.points;
+  }
+
   get keepsMean() {
     return this.inputs.keepsMean;
   }

@@ -120,6 +120,11 @@ function scaled(i, points, others, lie) {
   return points === 1 ? 0 : (i * (others - 1)) / (points - 1);
 }
 
+/** Return where point `i` of `points` is on its axis, as a share of the axis; `lie` as for `resized`. */
+export function share(i, points, lie) {
+  return { cells: (i + 0.5) / points, left: i / points }[lie] ?? i / Math.max(1, points - 1);
+}
+
 function between(data, at) {
   const left = Math.floor(at);
   return at === left ? data[left] : data[left] + (at - left) * (data[(left + 1) % data.length] - data[left]);
@@ -211,13 +216,13 @@ export function disc(field, [row, column], [tall, wide], value) {
 /**
  * Raise a curve by a Gaussian; centre and reach are shares of its length.
  *
- * @param {{periodic: boolean, keepsMean: boolean}} manner Whether the curve ends where it begins, and whether the rest
- *     of it gives way, so that the mean stays.
+ * @param {{periodic: boolean, keepsMean: boolean, lie: string}} manner Whether the curve ends where it begins, whether the
+ *     rest of it gives way, so that the mean stays, and where its points are, as for `resized`.
  */
-export function bump(field, centre, reach, height, { periodic, keepsMean }) {
+export function bump(field, centre, reach, height, { periodic, keepsMean, lie }) {
   const [points] = field.shape;
   const rise = field.data.map((_, i) => {
-    const apart = Math.abs(i / points - centre);
+    const apart = Math.abs(share(i, points, lie) - centre);
     const distance = periodic ? Math.min(apart, 1 - apart) : apart;
     return Math.exp(-0.5 * (distance / reach) ** 2);
   });

@@ -344,9 +344,9 @@ export class Inputs {
   }
 
   #scatter() {
-    this.#put((field, { isCurve, ground, ends: [, high], base, value, periodic, keepsMean }) => {
+    this.#put((field, { isCurve, ground, ends: [, high], base, value, periodic, keepsMean, lie }) => {
       const top = isCurve ? base[1] : value === ground ? high : value;
-      return fields.blobs(field.shape, ground, top, (this.#scattered += 1), { periodic, keepsMean });
+      return fields.blobs(field.shape, ground, top, (this.#scattered += 1), { periodic, keepsMean, lie });
     });
   }
 

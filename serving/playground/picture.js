@@ -1,6 +1,7 @@
 /** A field on two axes as a canvas with one pixel per point, which the style sheet scales without smoothing. */
 
 import { colour } from "./colours.js";
+import { share } from "./fields.js";
 import { short } from "./numbers.js";
 
 export class Picture {
@@ -63,12 +64,13 @@ export class Picture {
   }
 }
 
+const COUNTED = ["row", "column", "point"]; // names of axes whose points have numbers
+
 /** Return where a point is on an axis: its coordinate where the axis has one, else its index. */
-function place(axis, index, points, usual) {
+export function place(axis, index, points, usual) {
   const { name = usual, ends = [], points: lie } = axis ?? {};
-  const isIndex = ends.length === 0 || name === "row" || name === "column";
-  const share = { cells: (index + 0.5) / points, left: index / points }[lie] ?? index / Math.max(1, points - 1);
-  return `${name} ${isIndex ? index : short(ends[0] + (ends[1] - ends[0]) * share)}`;
+  const isIndex = ends.length === 0 || COUNTED.includes(name);
+  return `${name} ${isIndex ? index : short(ends[0] + (ends[1] - ends[0]) * share(index, points, lie))}`;
 }
 
 /** Draw lines between pairs of positions (row, column). */

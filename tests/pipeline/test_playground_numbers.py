@@ -338,3 +338,25 @@ def test_a_field_keeps_its_place_on_another_grid(modules: Page) -> None:
     columns = modules.evaluate(script, [[[1.0, 2.0]], [1, 4], ["left", "left"]])
     assert columns == [1, 2, 2, 1]  # those at 0, 1/4, 1/2 and 3/4 of the period
     assert modules.evaluate(script, [[[1.0, 2.0]], [1, 4], ["cells", "cells"]]) == [1, 1, 2, 2]
+
+
+def test_a_curve_is_whole_where_its_points_are(modules: Page) -> None:
+    script = """async ([count, points, changes]) => {
+      const { Curve } = await import("./playground/curve.js");
+      const curve = new Curve(document.createElement("div"));
+      curve.axes = [{ name: "x", ends: [0, 2], points }];
+      const data = new Float32Array(count);
+      for (const [at, value] of changes) data[at] = value ?? NaN;
+      curve.show({ shape: [count], data }, [0, 1]);
+      return [curve.line.getAttribute("d"), ...[0, 1].map((end) => curve.reading({ data }, [0, end]))];
+    }"""
+    path, first, last = modules.evaluate(script, [8192, "left", [[4001, 1.0]]])
+    assert " 0.0L" in path  # the only point that is not 0, between those of every eighth
+    assert path.count("L") < 2100
+    path, first, last = modules.evaluate(script, [5, "nodes", [[2, None]]])
+    assert path == "M0.0 1000.0L250.0 1000.0M750.0 1000.0L1000.0 1000.0"  # no line over what is outside the domain
+    assert (first, last) == ("x 0: 0", "x 2: 0")
+    path, first, last = modules.evaluate(script, [4, "cells", []])
+    assert path.startswith("M125.0 ")
+    assert (first, last) == ("x 0.25: 0", "x 1.75: 0")
+    assert modules.evaluate(script, [4, "left", []])[2] == "x 1.5: 0"
