@@ -120,7 +120,8 @@ class Cloud {
     Object.assign(this, frame ?? around(x, y));
     this.aspect = Math.min(3, Math.max(1 / 3, this.extent[0] / this.extent[1]));
     this.shape = (this.aspect > 1 ? [PIXELS / this.aspect, PIXELS] : [PIXELS, PIXELS * this.aspect]).map(Math.round);
-    this.where = ([down, across]) => `x ${short(this.low[0] + across * this.extent[0])}, y ${short(this.low[1] + (1 - down) * this.extent[1])}`;
+    const place = (axis, share) => short(this.low[axis] + share * this.extent[axis], this.extent[axis]);
+    this.where = ([down, across]) => `x ${place(0, across)}, y ${place(1, 1 - down)}`;
     this.triangles = triangles ?? within(x, y, delaunay(x, y));
     this.#rasterise(x, y);
   }

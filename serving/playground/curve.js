@@ -51,8 +51,9 @@ export class Curve {
     const [first, last] = [0, data.length - 1].map((i) => this.#across(i, data.length));
     const point = Math.max(0, Math.min(data.length - 1, Math.round(((across - first) / (last - first || 1)) * (data.length - 1))));
     if (Number.isNaN(data[point])) return "";
-    const other = baseline ? `, ${baseline.name} ${short(baseline.data[point])}` : "";
-    return `${place(this.axes?.[0], point, data.length, "point")}: ${short(data[point])}${other}`;
+    const span = this.range[1] - this.range[0];
+    const other = baseline ? `, ${baseline.name} ${short(baseline.data[point], span)}` : "";
+    return `${place(this.axes?.[0], point, data.length, "point")}: ${short(data[point], span)}${other}`;
   }
 
   mark(position) {

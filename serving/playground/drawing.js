@@ -10,7 +10,7 @@ import * as fields from "./fields.js";
 import { movable, moved } from "./mesh.js";
 import { Mover } from "./mover.js";
 import { Pen } from "./pen.js";
-import { short } from "./numbers.js";
+import { ends } from "./numbers.js";
 import { Turner } from "./space.js";
 
 const ROOM = 0.1; // above and below a curve, as a share of its height
@@ -231,6 +231,6 @@ export class Drawing {
     this.panel.show(seen, range);
     if (this.fixed) return void this.view.label(`${this.view.surface.getAttribute("aria-label")}. ${cards.spatial(this.inputs.card) ? "Arrow keys turn it." : "Space chooses a point of the boundary, arrow keys move it."}`);
     const keys = this.isCurve ? "Left and right move, up and down pull the curve." : "Arrow keys move the brush, Space paints.";
-    this.view.label(`${this.panel.title}, ${cards.gridText(this.field.shape)} points, scale from ${short(range[0])} to ${short(range[1])}. ${keys}`);
+    this.view.label(`${this.panel.title}, ${cards.gridText(this.field.shape)} points, scale from ${ends(range).join(" to ")}. ${keys}`);
   }
 }

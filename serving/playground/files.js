@@ -71,7 +71,7 @@ function checkTimes(times, card) {
   const rounded = ROUNDED * Math.max(...times.map(Math.abs));
   times.slice(1).forEach((time, i) => {
     const apart = time - times[i];
-    if (Math.abs(apart - step) > UNEVEN * step + rounded) throw new Error(`its frames at ${short(times[i])} and ${short(time)} are ${short(apart)} apart; expected ${short(step)}, one step of the model.`);
+    if (Math.abs(apart - step) > UNEVEN * step + rounded) throw new Error(`its frames at ${short(times[i], step)} and ${short(time, step)} are ${short(apart)} apart; expected ${short(step)}, one step of the model.`);
   });
 }
 

@@ -226,12 +226,13 @@ export class Inputs {
     const { active } = this;
     if (!active?.ends || active.isCurve) return;
     const [least, most] = active.offered;
+    const text = (value) => short(value, active.ends[1] - active.ends[0]);
     Object.assign(at("value"), { min: least, max: most, value: active.value });
-    at("value-shown").textContent = short(active.value);
+    at("value-shown").textContent = text(active.value);
     ["low", "high"].forEach((id, end) => {
       const value = active.ends[end];
-      at(id).lastElementChild.textContent = short(value);
-      at(id).setAttribute("aria-label", `Brush value ${short(value)}`);
+      at(id).lastElementChild.textContent = text(value);
+      at(id).setAttribute("aria-label", `Brush value ${text(value)}`);
       at(id).setAttribute("aria-pressed", value === active.value);
       at(id).firstElementChild.style.background = `rgb(${colour(active.view.ramp, active.share(value))})`;
     });

@@ -1,16 +1,20 @@
-/** Numbers as text of three digits. */
+/** Numbers as text, mostly of three digits. */
 
 const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 
-/** 0.00683, 12, −3.1 × 10⁻⁵. */
-export function short(value) {
+/** 0.00683, 12, −3.1 × 10⁻⁵; of values in a range of this `span` with the digits that tell them apart: 293.15 in 0.8. */
+export function short(value, span = Infinity) {
   if (!Number.isFinite(value)) return String(value);
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e-3 && size < 1e5) return minus(String(Number(value.toPrecision(3))));
-  const [digits, exponent] = value.toExponential(1).split("e");
-  return `${minus(String(Number(digits)))} × 10${superscript(Number(exponent))}`;
+  const apart = span > 0 ? 3 + Math.floor(Math.log10(size)) - Math.floor(Math.log10(span)) : 0;
+  const digits = Math.min(MOST_DIGITS, Math.max(3, apart));
+  if (size >= 1e-3 && size < 1e5) return minus(String(Number(value.toPrecision(digits))));
+  const [mantissa, exponent] = value.toExponential(digits > 3 ? digits - 1 : 1).split("e");
+  return `${minus(String(Number(mantissa)))} × 10${superscript(Number(exponent))}`;
 }
+
+const MOST_DIGITS = 7; // of float32
 
 /** Numbers to the two digits that an uncertainty has: 0.531 and 0.012 of 0.53142 and 0.0123; a number that is missing is empty. */
 export function within(width, ...values) {
@@ -22,8 +26,8 @@ export function within(width, ...values) {
 
 /** The two ends of a scale, to three digits of their span: what is nothing beside it reads 0. */
 export function ends([low, high]) {
-  const least = (high - low) / 1000;
-  return [low, high].map((value) => short(Math.abs(value) < least ? 0 : value));
+  const span = high - low;
+  return [low, high].map((value) => short(Math.abs(value) < span / 1000 ? 0 : value, span));
 }
 
 /** A share as per cent: 0.21 %, 7.3 × 10⁻⁶ %. */

@@ -1,6 +1,6 @@
 /** A `<figure>` that shows a field as a picture or a curve, with title, scale and the value under the pointer. */
 
-import { ends, short } from "./numbers.js";
+import { ends } from "./numbers.js";
 import { Curve } from "./curve.js";
 import { Picture } from "./picture.js";
 
@@ -45,7 +45,7 @@ export class Panel {
     this.view.axes = named;
     const sides = { ".across": named.at(-1), ".down": named.at(-2) };
     for (const [selector, axis] of Object.entries(sides)) {
-      const [first, last] = axis?.ends.length ? axis.ends.map(short) : ["0", ""];
+      const [first, last] = axis?.ends.length ? ends(axis.ends) : ["0", ""];
       const texts = axis ? [first, axis.name, last] : [];
       this.#part(selector).replaceChildren(...texts.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
       this.#part(selector).toggleAttribute("data-up", Boolean(axis?.up));

@@ -1,7 +1,7 @@
 /** The parameters of a model: a number input each, with a slider where the card has a range. */
 
 import { inUnits, label } from "./card.js";
-import { short } from "./numbers.js";
+import { ends } from "./numbers.js";
 
 export class Parameters {
   values = {};
@@ -54,7 +54,7 @@ class Control {
     head.append(name, this.number);
     this.element.append(head);
     if ((minimum ?? null) !== null && (maximum ?? null) !== null) {
-      this.slider = this.#input("range", `${name.textContent}, ${short(minimum)} to ${short(maximum)}`);
+      this.slider = this.#input("range", `${name.textContent}, ${ends([minimum, maximum]).join(" to ")}`);
       this.element.append(this.slider);
     }
   }

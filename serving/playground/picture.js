@@ -6,6 +6,7 @@ import { short } from "./numbers.js";
 
 export class Picture {
   dimensions = 2;
+  range = [0, Infinity]; // of the scale
 
   constructor(parent) {
     this.canvas = document.createElement("canvas");
@@ -18,6 +19,7 @@ export class Picture {
   }
 
   show({ shape: [rows, columns], data, outline = [], lines = [], smooth = false }, [low, high]) {
+    this.range = [low, high];
     this.canvas.toggleAttribute("data-smooth", smooth);
     if (this.canvas.height !== rows || this.canvas.width !== columns) Object.assign(this.canvas, { height: rows, width: columns });
     const pixels = new ImageData(columns, rows);
@@ -53,7 +55,7 @@ export class Picture {
     const value = data[row * columns + column];
     const found = where?.([down, across]) ?? [place(this.axes?.at(-2), row, rows, "row"), place(this.axes?.at(-1), column, columns, "column")].join(", ");
     if (lines) return found;
-    return Number.isNaN(value) ? "" : `${found}: ${short(value)}`;
+    return Number.isNaN(value) ? "" : `${found}: ${short(value, this.range[1] - this.range[0])}`;
   }
 
   mark(position) {
@@ -70,7 +72,7 @@ const COUNTED = ["row", "column", "point"]; // names of axes whose points have n
 export function place(axis, index, points, usual) {
   const { name = usual, ends = [], points: lie } = axis ?? {};
   const isIndex = ends.length === 0 || COUNTED.includes(name);
-  return `${name} ${isIndex ? index : short(ends[0] + (ends[1] - ends[0]) * share(index, points, lie))}`;
+  return `${name} ${isIndex ? index : short(ends[0] + (ends[1] - ends[0]) * share(index, points, lie), ends[1] - ends[0])}`;
 }
 
 /** Draw lines between pairs of positions (row, column). */

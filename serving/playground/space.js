@@ -24,7 +24,8 @@ export class Space {
       return [low, high];
     });
     this.centre = ends.map(([low, high]) => (low + high) / 2);
-    this.scale = (0.96 * PIXELS) / (Math.hypot(...ends.map(([low, high]) => high - low)) || 1);
+    this.extent = Math.hypot(...ends.map(([low, high]) => high - low));
+    this.scale = (0.96 * PIXELS) / (this.extent || 1);
     this.where = ([down, across]) => this.#where(Math.min(PIXELS - 1, Math.floor(down * PIXELS)) * PIXELS + Math.min(PIXELS - 1, Math.floor(across * PIXELS)));
   }
 
@@ -37,7 +38,7 @@ export class Space {
   }
 
   #where(pixel) {
-    return ["x", "y", "z"].map((name, axis) => `${name} ${short(this.data[3 * this.seen[pixel] + axis])}`).join(", ");
+    return ["x", "y", "z"].map((name, axis) => `${name} ${short(this.data[3 * this.seen[pixel] + axis], this.extent)}`).join(", ");
   }
 
   #project() {

@@ -242,6 +242,20 @@ def test_numbers_have_the_digits_that_they_need(modules: Page) -> None:
         1.26e9: "1.3 \N{MULTIPLICATION SIGN} 10¹¹ %",
     }
     assert modules.evaluate(script, list(shares)) == list(shares.values())
+    script = """async (ranges) => {
+      const { ends, short } = await import("./playground/numbers.js");
+      return ranges.map(([low, high]) => [...ends([low, high]), short(low + 0.25 * (high - low), high - low)]);
+    }"""
+    texts = {  # of ranges whose ends would be the same to three digits, and of others
+        (293.0, 293.75): ["293", "293.75", "293.188"],
+        (101325, 101329): ["1.01325 x 10⁵", "1.01329 x 10⁵", "1.01326 x 10⁵"],
+        (1.001e-9, 1.002e-9): ["1.001 x 10⁻⁹", "1.002 x 10⁻⁹", "1.00125 x 10⁻⁹"],
+        (-1e-8, 12.3456): ["0", "12.3", "3.09"],
+        (0, 250): ["0", "250", "62.5"],
+        (5, 5): ["5", "5", "5"],
+    }
+    found = modules.evaluate(script, [list(each) for each in texts])
+    assert [[each.replace("\N{MULTIPLICATION SIGN}", "x") for each in row] for row in found] == list(texts.values())
 
 
 def test_a_parameter_is_named_with_its_sign(modules: Page) -> None:
@@ -315,7 +329,8 @@ def test_errors_on_a_masked_grid_are_of_the_domain(modules: Page) -> None:
       const { errors } = await import("./playground/result.js");
       const card = { mask: "inside", outputs: [{ name: "u" }, { name: "lift", scalar: true }] };
       const field = (...data) => ({ shape: [2, 2], data: Float32Array.from(data) });
-      const truth = truthIn({ inside: field(0, 1, 1, 1), u: field(beyond, 3, 0, 4), lift: { shape: [], data: [7] } }, card);
+      const found = { inside: field(0, 1, 1, 1), u: field(beyond, 3, 0, 4), lift: { shape: [], data: [7] } };
+      const truth = truthIn(found, card);
       return [errors(card, { u: field(0, 3, 0, 9) }, { outputs: truth })[0].error, truth.lift.data[0]];
     }"""
     assert modules.evaluate(script, -9999) == [1.0, 7]
