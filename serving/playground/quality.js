@@ -17,19 +17,25 @@ export function quality(headers) {
   };
 }
 
+/** Return the quality of one frame of a trajectory, from that of the response, whose members `reported` have a number per frame. */
+export function ofFrame(whole, reported, frame) {
+  const number = (name) => [reported[name]].flat(Infinity)[frame] ?? undefined; // null where it is not known
+  return { ...whole, estimate: number("error_estimate"), novelty: number("novelty"), outside: number("outside"), subject: "State" };
+}
+
 /**
  * Return badges: `title`, `value`, `note`, and whether one calls for care.
  *
  * @param {object} quality
  * @param {{text: string, holds: boolean} | null} coverage How often the estimate held in a test; null where it is not known.
  */
-export function badges({ bound, solve, misfit, estimate, novelty, outside, solver }, coverage) {
+export function badges({ bound, solve, misfit, estimate, novelty, outside, solver, subject = "Input" }, coverage) {
   const made = [];
   if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${percent(bound)}`, note: "guaranteed, to the discrete solution of the equation as it was sent" });
   if (solve !== undefined) made.push({ title: "Solve bound", value: `≤ ${percent(solve)}`, note: "guaranteed, to the discrete solution with the network's corrections" });
   if (misfit !== undefined) made.push({ title: "Misfit", value: percent(misfit), note: "distance between the input and the forward solution of the output" });
   if (estimate !== undefined) made.push(estimated(estimate, coverage, outside));
-  if (outside !== undefined) made.push({ title: "Input", value: outside ? "outside" : "inside", note: unlike(outside, novelty), care: outside });
+  if (outside !== undefined) made.push({ title: subject, value: outside ? "outside" : "inside", note: unlike(outside, novelty), care: outside });
   if (solver === "refined") made.push({ title: "Solved by", value: "method", note: "without the network's corrections" });
   if (solver === "solver") made.push({ title: "Solved by", value: "solver", note: "the classical one, in place of the network" });
   return made;

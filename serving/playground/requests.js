@@ -7,7 +7,7 @@ import { drawnCard, moveTools } from "./models.js";
 import { quality } from "./quality.js";
 import { named, showGrids, showSampleNumber } from "./samples.js";
 import { showFacts, showProgram, showResults, solverHint } from "./show.js";
-import { at, figures, inputs, labeller, outputs, predictor, reader, solver, state, status } from "./state.js";
+import { at, figures, inputs, labeller, outputs, predictor, reader, solver, state, status, times } from "./state.js";
 
 const PAUSE = 350; // milliseconds without a change before the classical solver is called
 const LATE = 500; // milliseconds after a change by which a prediction that has not followed it is marked as outdated
@@ -32,19 +32,30 @@ export function changed() {
   showFacts();
 }
 
-let late = 0;
+let late = 0; // the timer, until the prediction is there
+let isLate = false;
 
 /** Mark the prediction as outdated when it is late: until then it stays as it is, so that it does not flicker while the user draws. */
 function expectPrediction() {
   late ||= setTimeout(() => {
-    outputs.age("prediction");
-    waitsForPrediction(true);
+    isLate = true;
+    markLate();
   }, LATE);
+}
+
+/** Mark what is shown of a prediction that has not followed the input, also after it was drawn again. */
+export function markLate() {
+  if (!isLate) return;
+  outputs.age("prediction", "difference");
+  times.age();
+  at("download-output").disabled = true;
+  waitsForPrediction(true);
 }
 
 function expectNone() {
   clearTimeout(late);
   late = 0;
+  isLate = false;
   waitsForPrediction(false);
 }
 
@@ -88,12 +99,12 @@ export async function predict(signal) {
   const { sample } = inputs;
   const drawn = inputs.request();
   const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
-  const { outputs: found, headers, quality: reported, ...times } = await api.predict(model.name, state.version, request, signal, inputs.requestedGrid);
+  const { outputs: found, headers, quality: reported, ...took } = await api.predict(model.name, state.version, request, signal, inputs.requestedGrid);
   const said = quality(headers);
   if (!cards.outputFields(model.card).length) delete said.estimate; // it is the half-width of a number, in its units
   expectNone();
   if (revision !== state.revision) expectPrediction();
-  state.result = { outputs: named(model.card.outputs, found), quality: said, reported, ...times, revision, request, drawn, sample, truth: sample.truth };
+  state.result = { outputs: named(model.card.outputs, found), quality: said, reported, ...took, revision, request, drawn, sample, truth: sample.truth };
   status.clear();
   showResults();
   if (at("auto").checked && revision === state.revision) solver.restart(PAUSE); // afterwards, so that neither time includes the other
@@ -130,8 +141,8 @@ export async function solve(signal) {
   outputs.busy("classical", true);
   at("solve-hint").textContent = "solving …";
   try {
-    const { outputs: solved, headers, ...times } = await api.reference(model.name, request, signal);
-    state.classical = { outputs: named(model.card.outputs, solved), ...times, revision };
+    const { outputs: solved, headers, ...took } = await api.reference(model.name, request, signal);
+    state.classical = { outputs: named(model.card.outputs, solved), ...took, revision };
   } finally {
     if (!signal.aborted) outputs.busy("classical", false);
   }
@@ -175,6 +186,7 @@ function discardResult() {
   expectNone();
   state.result = null;
   outputs.age("measured", "prediction", "difference");
+  times.age();
   figures.age();
   at("sentence").textContent = "";
   showResults();

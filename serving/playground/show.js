@@ -5,8 +5,8 @@ import * as fields from "./fields.js";
 import { showWorth } from "./models.js";
 import { duration, percent } from "./numbers.js";
 import { program } from "./program.js";
-import { badges, show as showBadges } from "./quality.js";
-import { compare, noise } from "./requests.js";
+import { badges, ofFrame, show as showBadges } from "./quality.js";
+import { compare, markLate, noise } from "./requests.js";
 import { measure, sentence } from "./result.js";
 import { at, figures, inputs, outputs, reader, state, times } from "./state.js";
 import { takesText } from "./vocabulary.js";
@@ -30,8 +30,9 @@ export function showResults() {
   if (result?.frame) showMeasured(cards.measured(card, inputs.grid, noise()), result.frame);
   showTime("predict", result);
   showTime("classical", solved);
-  at("download-output").disabled = !result;
+  at("download-output").disabled = result?.revision !== state.revision;
   announce(result, solved, truth);
+  markLate();
 }
 
 /** Return a result whose outputs and truth are those of the chosen frame, if they are trajectories. */
@@ -45,7 +46,7 @@ function framed(result) {
   inputs.showFrame(index);
   at("frame-shown").textContent = `${index + 1} of ${frames}, time ${time}`;
   const chosen = (found) => Object.fromEntries(Object.entries(found ?? {}).map(([name, field]) => [name, fields.frame(field, index)]).filter(([, field]) => field));
-  const quality = result.quality && { ...result.quality, estimate: card.rollout?.[index]?.error_estimate };
+  const quality = result.quality && ofFrame(result.quality, result.reported, index);
   return { ...result, quality, outputs: chosen(result.outputs), truth: chosen(result.truth), frame: { index, frames, time } };
 }
 

@@ -58,6 +58,11 @@ export class TimePictures {
     }
   }
 
+  /** Mark all pictures as outdated. */
+  age() {
+    for (const { panels } of this.rows) for (const panel of Object.values(panels)) panel.age();
+  }
+
   #row(name, tensor, dark) {
     const panels = {};
     for (const [kind, title] of Object.entries(TITLES)) {

@@ -286,6 +286,17 @@ def test_an_estimate_promises_nothing_for_inputs_unlike_the_training_data(module
     assert outside["note"] == "it held for 92 % of 80 test samples, which were like the training data"
 
 
+def test_a_frame_has_its_own_quality(modules: Page) -> None:
+    script = """async (frame) => {
+      const { badges, ofFrame } = await import("./playground/quality.js");
+      const reported = { error_estimate: [[0.01, null]], novelty: [[0.5, 0.002]], outside: [[false, true]] };
+      const whole = { estimate: 0.3, novelty: 0.002, outside: true }; // of the worst frame, as in the headers
+      return badges(ofFrame(whole, reported, frame), null).map(({ title, value }) => [title, value]);
+    }"""
+    assert modules.evaluate(script, 0) == [["Error estimate", "≤ 1 %"], ["State", "inside"]]
+    assert modules.evaluate(script, 1) == [["State", "outside"]]
+
+
 @pytest.mark.parametrize("dtype", ["<i8", ">i8", "<u8", "<f8", "|i1"])
 def test_arrays_of_numpy_are_read(modules: Page, dtype: str) -> None:
     file = io.BytesIO()
@@ -307,6 +318,9 @@ def test_a_prediction_that_is_late_is_marked_as_outdated(page: Page) -> None:
     expect(prediction).to_have_attribute("data-state", "stale")
     expect(prediction).to_have_attribute("aria-busy", "true")
     expect(page.locator("#below")).to_have_attribute("aria-busy", "true")
+    expect(page.locator("#download-output")).to_be_disabled()
+    page.emulate_media(color_scheme="dark")  # draws everything again
+    expect(prediction).to_have_attribute("data-state", "stale")
     held.pop().continue_()
     expect(prediction).to_have_attribute("data-state", "fresh")
     expect(page.locator("#below")).to_have_attribute("aria-busy", "false")
