@@ -42,7 +42,7 @@ export async function load() {
     if (state.models.length) await choose(before ?? addressed() ?? first(), Boolean(before));
     showRelease(device);
   } catch (error) {
-    failed(error);
+    failed(error, { schedule: (pause) => setTimeout(load, pause) });
   }
 }
 

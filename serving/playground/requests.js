@@ -162,12 +162,15 @@ export function forget() {
   Object.assign(state, { solved: null, result: null, classical: null, labelled: null, unit: null });
 }
 
+/** Say what is wrong; what the service is too busy for is tried again by its `source`. */
 export function failed(error, source = null) {
+  const inWords = (text) => (state.model ? cards.inWords(drawnCard(), text) : text);
   if (error.busy && source) {
     const seconds = error.wait ?? 2;
     const text = `${error.title.toLowerCase()}; retry in ${seconds} s`;
     if (source === labeller) reader.say(text);
-    else at("solve-hint").textContent = text;
+    else if (source === solver) at("solve-hint").textContent = text;
+    else status.show(error, inWords, `The page tries again in ${seconds} s.`);
     source.schedule(1000 * seconds);
   } else if (source === solver && error.kind === "no-reference") {
     at("auto").checked = false;
@@ -177,7 +180,7 @@ export function failed(error, source = null) {
     if (error.status === 401 || error.status === 403) openKey(true);
     if (source === solver) at("solve-hint").textContent = "";
     if (source === predictor) discardResult();
-    status.show(error, (text) => (state.model ? cards.inWords(drawnCard(), text) : text));
+    status.show(error, inWords);
   }
 }
 

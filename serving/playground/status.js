@@ -27,11 +27,12 @@ export class Status {
    *
    * @param {Error} error
    * @param {(text: string) => string} inWords Puts the names on the screen in place of those on the wire.
+   * @param {string} next What the page does about it, where that does not follow from the error.
    */
-  show(error, inWords = (text) => text) {
+  show(error, inWords = (text) => text, next = "") {
     const known = error instanceof Problem;
     const passing = known && error.passing;
-    const advice = passing ? AGAIN : [401, 403].includes(error.status) ? KEY : "";
+    const advice = passing ? AGAIN : [401, 403].includes(error.status) ? KEY : next;
     this.#say(known ? error.title : "Error", inWords(error.message) + (advice && `. ${advice}`));
     this.#stays = false;
     if (passing) this.#lose();

@@ -389,3 +389,13 @@ def test_a_curve_is_whole_where_its_points_are(modules: Page) -> None:
     assert path.startswith("M125.0 ")
     assert (first, last) == ("x 0.25: 0", "x 1.75: 0")
     assert modules.evaluate(script, [4, "left", []])[2] == "x 1.5: 0"
+
+
+def test_what_the_service_is_too_busy_for_is_said_and_tried_again(page: Page) -> None:
+    shown(page, toy_waves.WAVES)
+    full = {"status": 503, "headers": {"Retry-After": "1"}}  # as a gateway without a file for another connection
+    page.route("**/predict*", lambda route: route.fulfill(**full), times=1)
+    page.locator("#parameters input[type=number]").first.fill("1.5")
+    expect(page.locator("#banner")).to_contain_text("The page tries again in 1 s.")
+    expect(page.locator("#banner")).to_be_hidden()
+    expect(page.locator("[data-role=prediction][data-name=height]")).to_have_attribute("data-state", "fresh")
