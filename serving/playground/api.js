@@ -24,6 +24,11 @@ export class Problem extends Error {
     return ["unreachable", "triton-unavailable", "model-not-ready"].includes(this.kind);
   }
 
+  /** Whether the key is missing, or has no right to the request. */
+  get wantsKey() {
+    return this.status === 401 || this.status === 403;
+  }
+
   /** Whether the service is overloaded; `wait` has the seconds to wait. */
   get busy() {
     return !this.passing && (this.status === 503 || this.status === 429);

@@ -6,34 +6,36 @@ import { darkness } from "./colours.js";
 import { read, save } from "./files.js";
 import { follow, load, partner, setForward } from "./models.js";
 import { isPlain } from "./program.js";
-import { changed, openKey, textChanged } from "./requests.js";
-import { chooseGrid, drawExample, stepSample } from "./samples.js";
+import { changed, failed, openKey, textChanged } from "./requests.js";
+import { chooseGrid, drawExample, fetched, stepSample } from "./samples.js";
 import { fieldRequest, panels, play, playing, readAll, showProgram, showResults } from "./show.js";
 import { at, inputs, outputs, reader, solver, state, status, times } from "./state.js";
 import { takesText } from "./vocabulary.js";
 
 /** Show an input of the user; one that cannot be read, or that the service refuses, leaves the present input. */
-async function upload(files, asReading) {
+function upload(files, asReading) {
+  const refused = (error) => status.show(new Error(`The file “${files[0].name}” cannot be drawn: ${cards.inWords(inputs.card, error.message)}`));
+  return fetched((signal) => sampleIn(files, asReading, signal), (sample) => inputs.adopt(sample), (error) => (error.wantsKey ? failed(error) : refused(error)));
+}
+
+async function sampleIn(files, asReading, signal) {
   const { model } = state;
-  try {
-    const { card } = asReading ? model : inputs;
-    const found = await read(files, card);
-    if (asReading && state.forward) {
-      await checkAccepted(model.name, { [card.inputs[0].name]: found.field });
-      setForward(null);
-    }
-    const sample = found.arrays ? inputs.read(found.arrays) : inputs.replaced(found.field.shape, found.field.data);
-    if (!asReading) await checkAccepted((state.forward ?? card).model, inputs.requestOf(sample));
-    if (model === state.model) inputs.adopt(sample, asReading);
-  } catch (error) {
-    status.show(new Error(`The file “${files[0].name}” cannot be drawn: ${cards.inWords(inputs.card, error.message)}`));
+  const { card } = asReading ? model : inputs;
+  const found = await read(files, card);
+  signal.throwIfAborted(); // another model or input was chosen meanwhile
+  if (asReading && state.forward) {
+    await checkAccepted(model.name, { [card.inputs[0].name]: found.field }, signal);
+    setForward(null);
   }
+  const sample = found.arrays ? inputs.read(found.arrays) : inputs.replaced(found.field.shape, found.field.data);
+  if (!asReading) await checkAccepted((state.forward ?? card).model, inputs.requestOf(sample), signal);
+  return sample;
 }
 
 /** Have the service check an input before it replaces the present one: what it refuses is an error. */
-async function checkAccepted(name, request) {
+async function checkAccepted(name, request, signal) {
   try {
-    await api.predict(name, null, request);
+    await api.predict(name, null, request, signal);
   } catch (error) {
     if (!error.passing && !error.busy) throw error;
   }

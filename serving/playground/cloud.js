@@ -60,7 +60,7 @@ export function aspect(card, shape, inputs) {
 
 /** Return a sample without the points that pad it, and without their number. */
 export function withoutPadding(arrays, card) {
-  if (!cards.scattered(card)) return arrays;
+  if (!cards.scattered(card) || !arrays[cards.COORDINATES]) return arrays;
   const { [cards.COUNTS]: counts, ...others } = arrays;
   const [points] = others[cards.COORDINATES].shape;
   const count = counts?.data[0] || points;
@@ -73,7 +73,7 @@ export function withoutPadding(arrays, card) {
   };
   const timed = new Set([...card.inputs, ...card.outputs].filter(cards.timed).map(({ name }) => name));
   const shorter = (name, field) => (timed.has(name) ? cutEach(field) : field.shape[0] === points ? cut(field) : field);
-  return Object.fromEntries(Object.entries(others).map(([name, field]) => [name, shorter(name, field)]));
+  return Object.fromEntries(Object.entries(others).map(([name, field]) => [name, field && shorter(name, field)]));
 }
 
 const known = new WeakMap(); // by coordinates: all panels of a sample share one

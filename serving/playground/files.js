@@ -7,7 +7,7 @@ import { arraysOf } from "./mesh.js";
 import { decode, encode } from "./npy.js";
 import { decode as fromNpz, encode as npz } from "./npz.js";
 import { short } from "./numbers.js";
-import { encode as safetensors } from "./safetensors.js";
+import { decode as fromSafetensors, encode as safetensors } from "./safetensors.js";
 import { decode as fromVtu } from "./vtu.js";
 
 const TIMES = ["t", "time", "times", "t_coordinate", "timesteps", "time_steps", "tspan", "sim_time"]; // names of times of frames
@@ -25,23 +25,36 @@ export async function read(files, card) {
   const [file, ...others] = files;
   if (cards.scattered(card)) return { arrays: await readPoints(files, card) };
   if (others.length) throw new Error("several files were chosen; expected one.");
-  const most = card.grid.maximum ** cards.dimensions(card) * Math.max(...card.inputs.map(cards.components));
-  const arrays = file.name.endsWith(".npz") ? card.inputs.length : 1;
+  const most = largest(card, card.grid.maximum ** cards.dimensions(card));
+  const arrays = isArchive(file) ? card.inputs.length + card.outputs.length : 1;
   if (file.size > arrays * (8 * most + 20_000)) throw new Error(`it has ${file.size} bytes; the largest grid takes ${arrays * 8 * most} as float64.`);
-  if (file.name.endsWith(".npz")) return { arrays: await arraysIn(file, card, most) };
+  if (isArchive(file)) return { arrays: await arraysIn(file, card, most) };
   const { shape, data } = decode(await file.arrayBuffer(), most);
   const isBatch = shape.length > cards.dimensions(card) && shape[0] === 1;
   return { field: { shape: isBatch ? shape.slice(1) : shape, data } };
 }
 
+/** Return the most values that an array may have: on so many points, with components and frames. */
+function largest(card, points) {
+  const frames = (tensor) => (cards.forced(tensor) ? card.frames.maximum : cards.history(tensor));
+  return points * Math.max(...[...card.inputs, ...card.outputs].map((tensor) => cards.components(tensor) * frames(tensor)));
+}
+
+function isNamed({ name }, suffix) {
+  return name.toLowerCase().endsWith(suffix);
+}
+
+function isArchive(file) {
+  return isNamed(file, ".npz") || isNamed(file, ".safetensors");
+}
+
 /** Return points of the user, which may come with the truth. */
 async function readPoints(files, card) {
   const { maximum } = card.grid;
-  const width = Math.max(...[...card.inputs, ...card.outputs].map(cards.components));
   const [file, ...others] = files;
-  if (!others.length && file.name.endsWith(".npz")) return withoutPadding(await arraysIn(file, card, maximum * width), card);
+  if (!others.length && isArchive(file)) return withoutPadding(await arraysIn(file, card, largest(card, maximum)), card);
   const history = card.frames?.history ?? 1;
-  if (!files.every(({ name }) => name.endsWith(".vtu"))) throw new Error("expected a file .vtu or .npz; `petrov predict` reads other mesh files.");
+  if (!files.every((each) => isNamed(each, ".vtu"))) throw new Error("expected a file .vtu, .npz or .safetensors; `petrov predict` reads other mesh files.");
   if (files.length !== history) throw new Error(`${files.length} meshes were chosen; expected ${history === 1 ? "one" : `${history} files .vtu, of as many frames`}.`);
   const ordered = files.toSorted((one, other) => one.name.localeCompare(other.name, undefined, { numeric: true }));
   const meshes = await Promise.all(ordered.map(async (one) => fromVtu(await one.arrayBuffer(), maximum)));
@@ -54,14 +67,29 @@ async function readPoints(files, card) {
   return { ...last, ...Object.fromEntries(card.frames.states.map((name) => [name, stacked(each.map((arrays) => arrays[name]))])) };
 }
 
-/** Return the arrays of an archive, whose times are those of the model's frames, where several are read from it. */
+/**
+ * Return the arrays of an archive, of one sample; those that the model does not know are null.
+ *
+ * Its times are those of the model's frames, where several are read from it.
+ */
 async function arraysIn(file, card, most) {
-  const arrays = await fromNpz(await file.arrayBuffer(), most);
+  const known = [...card.inputs, ...(card.parameters ?? []), ...card.outputs];
+  const isTaken = (name) => known.some((one) => one.name === name) || TIMES.includes(name.toLowerCase());
+  const decoded = await (isNamed(file, ".npz") ? fromNpz : fromSafetensors)(await file.arrayBuffer(), most, isTaken);
+  const arrays = withoutBatch(decoded, card);
   const taken = [...card.inputs, ...cards.parameters(card)];
   const isSeveral = (card.frames?.history ?? 1) > 1 || taken.some(cards.forced);
-  for (const [name, { shape, data }] of Object.entries(arrays))
-    if (isSeveral && TIMES.includes(name.toLowerCase()) && shape.length === 1 && !taken.some((one) => one.name === name)) checkTimes([...data], card);
+  for (const [name, array] of Object.entries(arrays))
+    if (isSeveral && TIMES.includes(name.toLowerCase()) && array.shape.length === 1 && !taken.some((one) => one.name === name)) checkTimes([...array.data], card);
   return arrays;
+}
+
+/** Return arrays of a batch of one sample without its axis. */
+function withoutBatch(arrays, { inputs: [lead] }) {
+  const { shape } = arrays[lead.name] ?? { shape: [] };
+  if (shape.length !== lead.axes.length || shape[0] !== 1) return arrays;
+  const single = (array) => (array?.shape[0] === 1 ? { ...array, shape: array.shape.slice(1) } : array);
+  return Object.fromEntries(Object.entries(arrays).map(([name, array]) => [name, single(array)]));
 }
 
 /** Refuse times of frames that are not one step of the model apart; none are said where one is not. */

@@ -145,15 +145,18 @@ export class Inputs {
 
   remember() {
     const copies = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.copy(field)]);
-    this.#history.push({ ...this.sample, fields: Object.fromEntries(copies) });
+    const brushes = this.drawings.map(({ base, ends, value, other }) => ({ base, ends, value, other }));
+    this.#history.push([{ ...this.sample, fields: Object.fromEntries(copies) }, brushes]);
     if (this.#history.length > MAX_UNDOS) this.#history.shift();
     at("undo").disabled = false;
   }
 
   undo() {
-    const before = this.#history.pop();
+    const [before, brushes] = this.#history.pop() ?? [];
     at("undo").disabled = this.#history.length === 0;
-    if (before) this.set(before, false);
+    if (!before) return;
+    this.drawings.forEach((drawing, i) => Object.assign(drawing, brushes[i]));
+    this.set(before, false);
   }
 
   /** Make the tools act on a panel. */
@@ -165,10 +168,10 @@ export class Inputs {
     this.showBrush();
   }
 
-  /** Show an input of the user, which can be undone; `anew` as for `set`. */
-  adopt(sample, anew) {
+  /** Show an input of the user, which can be undone. */
+  adopt(sample) {
     if (this.sample) this.remember();
-    this.set(sample, anew);
+    this.set(sample);
   }
 
   /** Return the present input with a field of a file, of one panel or of all components. */
@@ -187,7 +190,7 @@ export class Inputs {
   /**
    * Return the inputs and parameters in the arrays of a file, which may hold the true outputs, too, of a model on points.
    *
-   * @param {Record<string, {shape: number[], data: Float32Array}>} arrays By their names; others are ignored.
+   * @param {Record<string, {shape: number[], data: Float32Array} | null>} arrays By their names; others are ignored.
    */
   read(arrays) {
     const missing = cards.required(this.card).filter(({ name }) => !arrays[name]);

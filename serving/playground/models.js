@@ -202,7 +202,7 @@ function describe(isCurve, isInverse) {
   at("upload").hidden = takesGrid;
   if (isFixed !== (at("size").max === WIDEST_REACH)) Object.assign(at("size"), isFixed ? { max: WIDEST_REACH, value: 40 } : { max: 30, value: 9 });
   inputs.showSize();
-  at("file").accept = isFixed ? ".vtu,.npz" : ".npy,.npz";
+  at("file").accept = `${isFixed ? ".vtu" : ".npy"},.npz,.safetensors`;
   for (const id of ["noise-row", "upload-reading"]) at(id).hidden = !isInverse;
   at("mean-row").hidden = !isCurve || takesGrid;
   at("mean").checked = cards.zeroMean(state.model.card);

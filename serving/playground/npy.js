@@ -9,7 +9,8 @@ export const MEDIA_TYPE = "application/x-npy";
 const MAGIC = "\x93NUMPY";
 const MAX_HEADER = 10_000;
 
-const READERS = {
+/** By NumPy's name of a type its bytes and the method that reads one number. */
+export const READERS = {
   f4: [4, "getFloat32"], f8: [8, "getFloat64"],
   i1: [1, "getInt8"], i2: [2, "getInt16"], i4: [4, "getInt32"], i8: [8, "getBigInt64"],
   u1: [1, "getUint8"], u2: [2, "getUint16"], u4: [4, "getUint32"], u8: [8, "getBigUint64"], b1: [1, "getUint8"],

@@ -30,10 +30,11 @@ export function encode(arrays) {
  *
  * @param {ArrayBuffer} file The whole file.
  * @param {number} most The most values that an array may hold.
+ * @param {(name: string) => boolean} isTaken Which arrays are read; others are null.
  * @returns {Promise<Record<string, {shape: number[], data: Float32Array}>>}
  * @throws {Error} It is none, or an array cannot be read.
  */
-export async function decode(file, most) {
+export async function decode(file, most, isTaken) {
   const view = new DataView(file);
   const end = file.byteLength - END_BYTES;
   if (end < 0 || view.getUint32(end, true) !== END) throw new Error("this is not an .npz file");
@@ -43,7 +44,11 @@ export async function decode(file, most) {
     if (at + 46 > end || view.getUint32(at, true) !== CENTRAL) throw new Error("the .npz file is damaged");
     const [path, extra, comment] = [28, 30, 32].map((offset) => view.getUint16(at + offset, true));
     const name = new TextDecoder().decode(new Uint8Array(file, at + 46, path)).replace(/\.npy$/, "");
-    arrays[name] = fromNpy(await member(file, view, at, most), most);
+    try {
+      arrays[name] = isTaken(name) ? fromNpy(await member(file, view, at, most), most) : null;
+    } catch (error) {
+      throw new Error(`${name}: ${error.message}`);
+    }
     at += 46 + path + extra + comment;
   }
   return arrays;

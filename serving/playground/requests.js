@@ -177,7 +177,7 @@ export function failed(error, source = null) {
     at("solve").disabled = true;
     at("solve-hint").textContent = error.message;
   } else {
-    if (error.status === 401 || error.status === 403) openKey(true);
+    if (error.wantsKey) openKey(true);
     if (source === solver) at("solve-hint").textContent = "";
     if (source === predictor) discardResult();
     status.show(error, inWords);

@@ -57,8 +57,14 @@ function withoutDefaults(found, card) {
   return Object.fromEntries(Object.entries(found).filter(([name]) => !card.inputs.some((tensor) => tensor.name === name && isUsual(tensor))));
 }
 
-/** Show the sample that a function fetches, or a constant one where there is none, unless another is fetched meanwhile. */
-async function fetched(fetch) {
+/**
+ * Show the sample that a function fetches, or a constant one where there is none, unless another is fetched meanwhile.
+ *
+ * @param {(signal: AbortSignal) => Promise<object>} fetch
+ * @param {(sample: object) => void} show
+ * @param {(error: Error) => void} refused Called with what is wrong.
+ */
+export async function fetched(fetch, show = (sample) => inputs.set(sample), refused = failed) {
   fetching.abort();
   fetching = new AbortController();
   const { signal } = fetching;
@@ -68,9 +74,9 @@ async function fetched(fetch) {
       if (error.kind !== "no-example" || cards.scattered(state.model.card)) throw error;
       return inputs.constant(cards.firstGrid(state.model.card));
     });
-    if (!signal.aborted) inputs.set(sample);
+    if (!signal.aborted) show(sample);
   } catch (error) {
-    if (!signal.aborted) failed(error);
+    if (!signal.aborted) refused(error);
   } finally {
     if (!signal.aborted) busyInputs(false);
   }

@@ -32,7 +32,7 @@ export class Status {
   show(error, inWords = (text) => text, next = "") {
     const known = error instanceof Problem;
     const passing = known && error.passing;
-    const advice = passing ? AGAIN : [401, 403].includes(error.status) ? KEY : next;
+    const advice = passing ? AGAIN : error.wantsKey ? KEY : next;
     this.#say(known ? error.title : "Error", inWords(error.message) + (advice && `. ${advice}`));
     this.#stays = false;
     if (passing) this.#lose();

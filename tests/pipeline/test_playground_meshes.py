@@ -220,7 +220,10 @@ def test_files_that_are_no_mesh_of_the_model_are_refused(person: Visit, service:
         each.write(tmp_path / "mine.vtu")
         person.page.set_input_files("#file", tmp_path / "mine.vtu")
         expect(person.page.get_by_role("alert")).to_contain_text(part)
-    for name, part in (("mine.vtu", "this is not a VTU file"), ("mine.stl", "expected a file .vtu or .npz")):
+    for name, part in (
+        ("mine.vtu", "this is not a VTU file"),
+        ("mine.stl", "expected a file .vtu, .npz or .safetensors"),
+    ):
         person.page.set_input_files("#file", {"name": name, "mimeType": "", "buffer": b"solid"})
         expect(person.page.get_by_role("alert")).to_contain_text(part)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import re
 import subprocess
@@ -10,14 +9,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 from safetensors.numpy import load_file
 
-from schema.parts import Axis, locations
 from tests import toy_numbers, toy_waves
 from tests.conftest import Gateway, RunService
 from tests.pipeline.test_playground import browser  # noqa: F401  a fixture
@@ -50,13 +47,6 @@ def opened(chromium: Browser, service: Gateway) -> Iterator[Page]:
 
 @pytest.fixture
 def page(browser: Browser, service: Gateway) -> Iterator[Page]:  # noqa: F811  as above
-    with opened(browser, service) as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def modules(browser: Browser, service: Gateway) -> Iterator[Page]:  # noqa: F811  as above
-    """Open one page for the tests that import its modules alone."""
     with opened(browser, service) as found:
         yield found
 
@@ -197,118 +187,6 @@ def test_a_number_of_parameters_alone_has_no_grid(page: Page, tmp_path: Path) ->
     page.screenshot(path=PICTURES / "numbers-waves-phone.png", full_page=True)
 
 
-@pytest.mark.parametrize(
-    ("points", "across"),
-    [("left", "x 0, y 0.25"), ("cells", "x 0.25, y 0.375"), ("nodes", "x 0, y 0.333")],
-)
-def test_a_reading_says_where_its_point_lies(modules: Page, points: Any, across: str) -> None:
-    axes = (Axis(name="x", length=2, points=points), Axis(name="y", length=1, points=points))
-    script = """async ([points, lengths]) => {
-      const { axes } = await import("./playground/card.js");
-      const { Picture } = await import("./playground/picture.js");
-      const picture = new Picture(document.createElement("div"));
-      picture.axes = axes({ inputs: [], grid: { axes: ["x", "y"], lengths, points } });
-      return picture.reading({ shape: [4, 4], data: new Float32Array(16).fill(7) }, [0.1, 0.3]);
-    }"""
-    assert modules.evaluate(script, [locations(axes), [axis.length for axis in axes]]) == f"{across}: 7"
-
-
-def test_an_error_says_of_which_samples_it_is(modules: Page) -> None:
-    script = """async ([shape, row]) => {
-      const { trust, worth } = await import("./playground/card.js");
-      const coarse = { grid: [64], fields: 9, relative_l2: 0.01 };
-      const errors = [coarse, { grid: [128], fields: 32, relative_l2: 0.029, ...row }];
-      const card = { inputs: [], outputs: [], errors, training: { distribution: "the 448 training samples" } };
-      return [worth(card, shape, 0).text, trust(card, shape, { kind: "own" }).at(-1).text];
-    }"""
-    found, source = modules.evaluate(script, [[128], {"frames": 20}])
-    assert found == "Mean error 2.9 % over the first 20 frames on 32 test fields"
-    assert source.endswith("those of test samples like the training's: the 448 training samples.")
-    assert modules.evaluate(script, [[128], {}])[0] == "Mean error 2.9 % on 32 test fields"
-    assert modules.evaluate(script, [[500], {}])[0] == "Mean error 2.9 % on 32 test fields of 128 points"
-
-
-def test_numbers_have_the_digits_that_they_need(modules: Page) -> None:
-    script = """async (shares) => {
-      const { percent } = await import("./playground/numbers.js");
-      return shares.map(percent);
-    }"""
-    shares = {
-        0: "0 %",
-        7.3e-8: "7.3 \N{MULTIPLICATION SIGN} 10⁻⁶ %",
-        8.9e-6: "8.9 \N{MULTIPLICATION SIGN} 10⁻⁴ %",
-        0.00145: "0.14 %",
-        1.6: "160 %",
-        1.26e9: "1.3 \N{MULTIPLICATION SIGN} 10¹¹ %",
-    }
-    assert modules.evaluate(script, list(shares)) == list(shares.values())
-    script = """async (ranges) => {
-      const { ends, short } = await import("./playground/numbers.js");
-      return ranges.map(([low, high]) => [...ends([low, high]), short(low + 0.25 * (high - low), high - low)]);
-    }"""
-    texts = {  # of ranges whose ends would be the same to three digits, and of others
-        (293.0, 293.75): ["293", "293.75", "293.188"],
-        (101325, 101329): ["1.01325 x 10⁵", "1.01329 x 10⁵", "1.01326 x 10⁵"],
-        (1.001e-9, 1.002e-9): ["1.001 x 10⁻⁹", "1.002 x 10⁻⁹", "1.00125 x 10⁻⁹"],
-        (-1e-8, 12.3456): ["0", "12.3", "3.09"],
-        (0, 250): ["0", "250", "62.5"],
-        (5, 5): ["5", "5", "5"],
-    }
-    found = modules.evaluate(script, [list(each) for each in texts])
-    assert [[each.replace("\N{MULTIPLICATION SIGN}", "x") for each in row] for row in found] == list(texts.values())
-
-
-def test_a_parameter_is_named_with_its_sign(modules: Page) -> None:
-    script = """async (parameters) => {
-      const { label } = await import("./playground/card.js");
-      return parameters.map(([name, meaning]) => label({ name, meaning }));
-    }"""
-    named = {
-        ("viscosity", "nu"): "Viscosity \N{GREEK SMALL LETTER NU}",
-        ("viscosity", "viscosity nu"): "Viscosity \N{GREEK SMALL LETTER NU}",
-        ("nu", ""): "\N{GREEK SMALL LETTER NU}",
-        ("kappa", "kappa"): "κ",
-        ("length", "period L"): "Period L",
-        ("time", "time t of the final velocity"): "Time t of the final velocity",
-        ("inflow", ""): "Inflow",
-    }
-    assert modules.evaluate(script, [list(each) for each in named]) == list(named.values())
-
-
-def test_an_estimate_promises_nothing_for_inputs_unlike_the_training_data(modules: Page) -> None:
-    script = """async (outside) => {
-      const { badges } = await import("./playground/quality.js");
-      return badges({ estimate: 0.006, outside }, { text: "held for 92 % of 80 test samples", holds: true })[0];
-    }"""
-    inside, outside = (modules.evaluate(script, each) for each in (False, True))
-    assert (inside["value"], inside.get("care")) == ("≤ 0.6 %", None)
-    assert (outside["value"], outside["care"]) == ("0.6 %", True)
-    assert outside["note"] == "it held for 92 % of 80 test samples, which were like the training data"
-
-
-def test_a_frame_has_its_own_quality(modules: Page) -> None:
-    script = """async (frame) => {
-      const { badges, ofFrame } = await import("./playground/quality.js");
-      const reported = { error_estimate: [[0.01, null]], novelty: [[0.5, 0.002]], outside: [[false, true]] };
-      const whole = { estimate: 0.3, novelty: 0.002, outside: true }; // of the worst frame, as in the headers
-      return badges(ofFrame(whole, reported, frame), null).map(({ title, value }) => [title, value]);
-    }"""
-    assert modules.evaluate(script, 0) == [["Error estimate", "≤ 1 %"], ["State", "inside"]]
-    assert modules.evaluate(script, 1) == [["State", "outside"]]
-
-
-@pytest.mark.parametrize("dtype", ["<i8", ">i8", "<u8", "<f8", "|i1"])
-def test_arrays_of_numpy_are_read(modules: Page, dtype: str) -> None:
-    file = io.BytesIO()
-    np.save(file, np.array([[3, 12], [100, 0]], dtype))
-    script = """async (bytes) => {
-      const { decode } = await import("./playground/npy.js");
-      const { shape, data } = decode(Uint8Array.from(bytes).buffer, 4);
-      return [shape, [...data]];
-    }"""
-    assert modules.evaluate(script, list(file.getvalue())) == [[2, 2], [3, 12, 100, 0]]
-
-
 def test_a_prediction_that_is_late_is_marked_as_outdated(page: Page) -> None:
     shown(page, toy_waves.WAVES)
     prediction = page.locator("[data-role=prediction][data-name=height]")
@@ -335,60 +213,6 @@ def test_a_field_that_is_emptied_is_no_number(page: Page) -> None:
     page.locator("#parameters input[type=number]").first.fill("1.5")
     expect(page.locator("#trust")).to_contain_text("your own")
     expect(page.locator("#program")).to_contain_text("predict?grid=12,16")
-
-
-def test_errors_on_a_masked_grid_are_of_the_domain(modules: Page) -> None:
-    script = """async (beyond) => {
-      const { truthIn } = await import("./playground/samples.js");
-      const { errors } = await import("./playground/result.js");
-      const card = { mask: "inside", outputs: [{ name: "u" }, { name: "lift", scalar: true }] };
-      const field = (...data) => ({ shape: [2, 2], data: Float32Array.from(data) });
-      const found = { inside: field(0, 1, 1, 1), u: field(beyond, 3, 0, 4), lift: { shape: [], data: [7] } };
-      const truth = truthIn(found, card);
-      return [errors(card, { u: field(0, 3, 0, 9) }, { outputs: truth })[0].error, truth.lift.data[0]];
-    }"""
-    assert modules.evaluate(script, -9999) == [1.0, 7]
-
-
-def test_a_field_keeps_its_place_on_another_grid(modules: Page) -> None:
-    script = """async ([values, grid, lie]) => {
-      const { resized } = await import("./playground/fields.js");
-      const shape = Array.isArray(values[0]) ? [values.length, values[0].length] : [values.length];
-      return [...resized({ shape, data: Float32Array.from(values.flat()) }, grid, lie).data];
-    }"""
-
-    def wave(points: int, lie: str) -> Any:
-        at = {"left": np.arange(points) / points, "cells": (np.arange(points) + 0.5) / points}
-        return np.cos(2 * np.pi * at.get(lie, np.arange(points) / (points - 1)))
-
-    for lie in ("left", "cells", "nodes"):
-        found = modules.evaluate(script, [wave(64, lie).tolist(), [1024], [lie]])
-        np.testing.assert_allclose(found, wave(1024, lie), atol=3e-3)
-    columns = modules.evaluate(script, [[[1.0, 2.0]], [1, 4], ["left", "left"]])
-    assert columns == [1, 2, 2, 1]  # those at 0, 1/4, 1/2 and 3/4 of the period
-    assert modules.evaluate(script, [[[1.0, 2.0]], [1, 4], ["cells", "cells"]]) == [1, 1, 2, 2]
-
-
-def test_a_curve_is_whole_where_its_points_are(modules: Page) -> None:
-    script = """async ([count, points, changes]) => {
-      const { Curve } = await import("./playground/curve.js");
-      const curve = new Curve(document.createElement("div"));
-      curve.axes = [{ name: "x", ends: [0, 2], points }];
-      const data = new Float32Array(count);
-      for (const [at, value] of changes) data[at] = value ?? NaN;
-      curve.show({ shape: [count], data }, [0, 1]);
-      return [curve.line.getAttribute("d"), ...[0, 1].map((end) => curve.reading({ data }, [0, end]))];
-    }"""
-    path, first, last = modules.evaluate(script, [8192, "left", [[4001, 1.0]]])
-    assert " 0.0L" in path  # the only point that is not 0, between those of every eighth
-    assert path.count("L") < 2100
-    path, first, last = modules.evaluate(script, [5, "nodes", [[2, None]]])
-    assert path == "M0.0 1000.0L250.0 1000.0M750.0 1000.0L1000.0 1000.0"  # no line over what is outside the domain
-    assert (first, last) == ("x 0: 0", "x 2: 0")
-    path, first, last = modules.evaluate(script, [4, "cells", []])
-    assert path.startswith("M125.0 ")
-    assert (first, last) == ("x 0.25: 0", "x 1.75: 0")
-    assert modules.evaluate(script, [4, "left", []])[2] == "x 1.5: 0"
 
 
 def test_what_the_service_is_too_busy_for_is_said_and_tried_again(page: Page) -> None:
