@@ -24,7 +24,10 @@ async function sampleIn(files, asReading, signal) {
   const found = await read(files, card);
   signal.throwIfAborted(); // another model or input was chosen meanwhile
   if (asReading && state.forward) {
-    await checkAccepted(model.name, { [card.inputs[0].name]: found.field }, signal);
+    const [{ name }] = card.inputs;
+    const reading = found.field ?? found.arrays[name];
+    if (!reading) throw new Error(`it holds ${Object.keys(found.arrays).join(", ") || "nothing"}; expected ${name}.`);
+    await checkAccepted(model.name, { [name]: reading }, signal);
     setForward(null);
   }
   const sample = found.arrays ? inputs.read(found.arrays) : inputs.replaced(found.field.shape, found.field.data);
@@ -159,7 +162,8 @@ function wirePictures() {
   });
   at("stage").addEventListener("pointerleave", () => readAll(null));
   addEventListener("keydown", (event) => {
-    if ((event.ctrlKey || event.metaKey) && event.key === "z" && !event.target.matches("input, textarea")) {
+    const isText = event.target.matches("input:not([type=range], [type=checkbox]), textarea"); // which has an undo of its own
+    if ((event.ctrlKey || event.metaKey) && event.key === "z" && !isText && !at("stage").hidden) {
       event.preventDefault();
       inputs.undo();
     }

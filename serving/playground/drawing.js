@@ -229,7 +229,9 @@ export class Drawing {
       Object.assign(this.panel, { aspect: aspect(this.inputs.card, seen.shape, this.inputs.sample.fields), axes: axes(this.inputs.card, this.inputs.sample.fields) });
     }
     this.panel.show(seen, range);
-    if (this.fixed) return void this.view.label(`${this.view.surface.getAttribute("aria-label")}. ${cards.spatial(this.inputs.card) ? "Arrow keys turn it." : "Space chooses a point of the boundary, arrow keys move it."}`);
+    const { card } = this.inputs;
+    const hold = cards.spatial(card) ? " Arrow keys turn it." : cards.bendable(card) ? " Space chooses a point of the boundary, arrow keys move it." : "";
+    if (this.fixed) return void this.view.label(`${this.view.surface.getAttribute("aria-label")}.${hold}`);
     const keys = this.isCurve ? "Left and right move, up and down pull the curve." : "Arrow keys move the brush, Space paints.";
     this.view.label(`${this.panel.title}, ${cards.gridText(this.field.shape)} points, scale from ${ends(range).join(" to ")}. ${keys}`);
   }

@@ -74,14 +74,13 @@ async function readPoints(files, card) {
  */
 async function arraysIn(file, card, most) {
   const known = [...card.inputs, ...(card.parameters ?? []), ...card.outputs];
-  const isTaken = (name) => known.some((one) => one.name === name) || TIMES.includes(name.toLowerCase());
-  const decoded = await (isNamed(file, ".npz") ? fromNpz : fromSafetensors)(await file.arrayBuffer(), most, isTaken);
-  const arrays = withoutBatch(decoded, card);
-  const taken = [...card.inputs, ...cards.parameters(card)];
-  const isSeveral = (card.frames?.history ?? 1) > 1 || taken.some(cards.forced);
-  for (const [name, array] of Object.entries(arrays))
-    if (isSeveral && TIMES.includes(name.toLowerCase()) && array.shape.length === 1 && !taken.some((one) => one.name === name)) checkTimes([...array.data], card);
-  return arrays;
+  const isKnown = (name) => known.some((one) => one.name === name);
+  const isSeveral = (card.frames?.history ?? 1) > 1 || [...card.inputs, ...cards.parameters(card)].some(cards.forced);
+  const isTime = (name) => isSeveral && !isKnown(name) && TIMES.includes(name.toLowerCase());
+  const fromArchive = isNamed(file, ".npz") ? fromNpz : fromSafetensors;
+  const arrays = await fromArchive(await file.arrayBuffer(), most, (name) => isKnown(name) || isTime(name));
+  for (const [name, array] of Object.entries(arrays)) if (isTime(name) && array.shape.length === 1) checkTimes([...array.data], card);
+  return withoutBatch(arrays, card);
 }
 
 /** Return arrays of a batch of one sample without its axis. */

@@ -9,6 +9,7 @@ import { Panel, figure } from "./panel.js";
 import { Parameters } from "./parameters.js";
 
 const MAX_UNDOS = 20;
+const MOST_KEPT = 2 ** 25; // values of all of them, 128 MiB
 const at = (id) => document.getElementById(id);
 
 export class Inputs {
@@ -147,7 +148,8 @@ export class Inputs {
     const copies = Object.entries(this.sample.fields).map(([name, field]) => [name, fields.copy(field)]);
     const brushes = this.drawings.map(({ base, ends, value, other }) => ({ base, ends, value, other }));
     this.#history.push([{ ...this.sample, fields: Object.fromEntries(copies) }, brushes]);
-    if (this.#history.length > MAX_UNDOS) this.#history.shift();
+    const size = copies.reduce((sum, [, { data }]) => sum + data.length, 1);
+    while (this.#history.length > Math.max(1, Math.min(MAX_UNDOS, MOST_KEPT / size))) this.#history.shift();
     at("undo").disabled = false;
   }
 

@@ -70,8 +70,8 @@ export class Outputs {
   }
 
   /** Show nothing but reasons where there is nothing to compare with. */
-  clear(unsolved, uncompared) {
-    for (const { classical, difference } of this.rows) {
+  clear(unsolved, uncompared, rows = this.rows) {
+    for (const { classical, difference } of rows) {
       classical.describe(classical.title, about("classical", this.layout));
       classical.clear(unsolved);
       difference.describe("Difference", "");
@@ -108,6 +108,7 @@ export class Outputs {
       row.prediction.show(found, this.isCurve ? spacious(range, drawn[name]) : scale, this.isCurve && expected ? { ...expected, name: NAMES[truth.kind] } : null);
       row.prediction.describe(row.prediction.title, this.#about("prediction", row));
       if (expected && fields.sameShape(found, expected)) this.#compare(row, found, expected, scale, truth.kind);
+      else if (truth) this.clear("no truth is known", "", [row]);
     }
   }
 

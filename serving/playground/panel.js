@@ -12,6 +12,8 @@ export function figure(role, name) {
   return made;
 }
 
+const SPOKEN = ["input", "prediction"]; // panels whose value under the brush screen readers read out, as it moves
+
 export class Panel {
   /** @param {HTMLElement} figure An empty figure; its `data-role` is its purpose. */
   constructor(figure) {
@@ -20,6 +22,7 @@ export class Panel {
     this.role = figure.dataset.role;
     this.view = null;
     this.position = null; // of the pointer, in shares of the axes
+    if (SPOKEN.includes(this.role)) this.#part(".reading").setAttribute("aria-live", "polite");
   }
 
   /** Become a curve for one axis, or a picture for two or three. */

@@ -457,6 +457,9 @@ def test_one_draws_with_the_keyboard_alone(visit: Callable[..., Visit]) -> None:
     keys = person.page.keyboard
     for key in ("x", "]", "]", "ArrowUp", "ArrowUp", " ", "Shift+ArrowLeft", "Shift+ArrowLeft", "x", "ArrowDown", " "):
         keys.press(key)
+    for role in ("input", "prediction"):  # what a screen reader says of the point under the brush
+        reading = person.panel(role).locator("[aria-live=polite]")
+        expect(reading).to_have_text(re.compile(r"row \d+, column \d+: \d"))
     expect(person.page.locator("#undo")).to_be_enabled()
     assert person.page.input_value("#size") == "11"
     assert (person.download("#download-input") != before).any()

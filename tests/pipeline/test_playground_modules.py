@@ -245,3 +245,25 @@ def test_archives_are_read_whatever_else_they_hold(modules: Page, name: str) -> 
         modules.evaluate(READ, [name, content(state=np.zeros((2, 4, 4), np.float16)), FRAMES])
     with pytest.raises(Error, match="this is not a"):
         modules.evaluate(READ, [name, list(b"no such file"), FRAMES])
+
+
+def test_an_output_without_a_truth_is_compared_with_none(modules: Page) -> None:
+    script = """async () => {
+      const { Outputs } = await import("./playground/outputs.js");
+      const tensor = (name) => ({ name, axes: ["batch", "row", "column"], shape: [null, null, null] });
+      const grid = { axes: ["row", "column"], points: "" };
+      const card = { inputs: [], outputs: [tensor("heat"), tensor("flux")], grid };
+      const field = () => ({ shape: [2, 2], data: Float32Array.of(1, 2, 3, 4) });
+      const outputs = new Outputs(document.createElement("div"));
+      outputs.open(card, "forward", false, false);
+      const state = ({ figure }) => figure.dataset.state;
+      const states = () => outputs.rows.map(({ classical, difference }) => [classical, difference].map(state));
+      return [["heat", "flux"], ["heat"]].map((known) => {
+        outputs.age("classical", "difference");
+        const truth = { kind: "sample", outputs: Object.fromEntries(known.map((name) => [name, field()])) };
+        outputs.show({ heat: field(), flux: field() }, truth, {}, { base: null, whole: {}, drawn: {}, when: "" });
+        return states();
+      });
+    }"""
+    fresh, empty = ["fresh", "fresh"], ["empty", "empty"]
+    assert modules.evaluate(script) == [[fresh, fresh], [fresh, empty]]
