@@ -39,6 +39,7 @@ DRAINED = "petrov.drained"  # another: its `call` returns once the client has re
 SLOW, LARGE = "408 Request Timeout", "431 Request Header Fields Too Large"
 FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 FULL_SECONDS = 60.0  # between two warnings that no file is left for another client
+MOST_AHEAD = 100  # requests of a connection that wait for the responses to earlier ones, 3 KB each
 
 
 class Outlet:
@@ -91,7 +92,8 @@ class Connection(HttpToolsProtocol):
     A head may take so many `seconds` to arrive, and a response may lie so long without a byte of it being read. A
     connection that ends while the client may be in the middle of a request lingers: what arrives is dropped for a
     while, so that the client reads the response. One whose descriptor is none of the first `files` is refused: those
-    behind are for the gateway, which would lose Triton and its repository if clients had them all.
+    behind are for the gateway, which would lose Triton and its repository if clients had them all. Of requests that are
+    sent ahead of responses, `MOST_AHEAD` are answered; uvicorn keeps all that a client sends.
     """
 
     seconds: ClassVar[float]
@@ -108,7 +110,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # so is uvicorn's
         self._wire, self._outlet = transport, Outlet(transport, self._close)
         super().connection_made(self._outlet)  # type: ignore[arg-type]  # all that it uses is there
-        self._lingers, self._dropped = False, 0
+        self._lingers, self._dropped, self._ignores = False, 0, False
         self._in_head, self._head_bytes = False, 0
         self._deadline = self.loop.call_later(self.seconds, self._refuse, SLOW)
         self._progress: asyncio.TimerHandle | None = None
@@ -135,6 +137,8 @@ class Connection(HttpToolsProtocol):
                 self._wire.pause_reading()
                 self.loop.call_later(LINGER_PAUSE, self._resume)
             return
+        if self._ignores:
+            return
         self._head_bytes += len(data) * self._in_head
         super().data_received(data)
         if self._in_head:
@@ -147,6 +151,9 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self.repeats:
             return
+        if len(self.pipeline) >= MOST_AHEAD:
+            self.fault = Problem("unreadable-request", f"more than {MOST_AHEAD} requests wait for their responses")
+            raise self.fault  # which ends the parser
         self._in_head, self._head_bytes = True, 0
         self._deadline.cancel()
         self._deadline = self.loop.call_later(self.seconds, self._refuse, SLOW)
@@ -184,7 +191,15 @@ class Connection(HttpToolsProtocol):
             super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:  # noqa: ARG002  which is the same for every fault
-        """Close the connection of a client that does not speak HTTP, behind a response that has begun or a problem."""
+        """Close the connection of a client that does not speak HTTP, behind a response that has begun or a problem.
+
+        Whole requests before it that still wait are answered first.
+        """
+        if self.pipeline:
+            self._deadline.cancel()
+            self.cycle.keep_alive, self._ignores = False, True
+            self._in_head = True  # so that the connection lingers behind the last response
+            return
         unanswered = self.cycle is None or self.cycle.response_complete or not self.cycle.response_started
         if self.fault is not None and unanswered:
             status, body = HTTPStatus(self.fault.status), self.fault.details().model_dump_json(exclude_none=True)

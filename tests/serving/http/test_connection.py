@@ -297,6 +297,16 @@ def test_requests_may_follow_one_another_at_once(hasty: Gateway) -> None:
         assert everything(wire).count(b"HTTP/1.1 200 ") == 4
 
 
+@pytest.mark.parametrize("rest", [(HEAD + b"\r\n") * 5000, b"no request\r\n\r\n"], ids=["more requests", "no HTTP"])
+def test_of_requests_sent_ahead_only_some_wait_and_these_are_answered(hasty: Gateway, rest: bytes) -> None:
+    """A gateway that kept them all would need a hundred times their size, of one connection without a key."""
+    with connection(hasty) as wire:
+        wire.sendall((HEAD + b"\r\n") * 4 + rest)
+        said = everything(wire)
+    assert 4 <= said.count(b"HTTP/1.1 200 ") < 1000
+    assert b"HTTP/1.1 400 " not in said
+
+
 def established(gateway: Gateway, port: int | None = None) -> int:
     """Count the connections at the gateway's port, from its side: those of a client's port, or all."""
     own = [each for each in psutil.Process().net_connections("tcp") if each.laddr.port == gateway.settings.port]
