@@ -234,7 +234,8 @@ class Gateway(uvicorn.Server):
 
     def __init__(self, settings: Settings, key: str = "") -> None:
         addresses = {"address": settings.triton_address, "grpc_address": settings.triton_grpc_address}
-        app = create_app(settings, Triton(**addresses, message_bytes=settings.max_body_bytes, key=key))
+        triton = Triton(**addresses, message_bytes=settings.max_body_bytes, key=key, own=settings.embedded)
+        app = create_app(settings, triton)
         super().__init__(configuration(app, settings))
         self.settings = settings
         self.state = app.state

@@ -24,6 +24,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of mallopt, in glib
 _MMAP_BYTES, _TRIM_BYTES = 4 * 2**20, 64 * 2**20
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - POSIX shared memory on Linux; nothing is created here
 WANTED_FILES = 65_536
+LISTENING = "0A"  # the state of a socket, in the kernel's tables
 OWN_FILES = 128  # of the gateway, with its connections to Triton, besides those of its clients
 
 
@@ -141,6 +142,24 @@ def return_freed_memory() -> None:
     gc.collect()
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def require_own(address: str) -> None:
+    """Refuse a port of the loopback on which no process of this user listens; a ConnectionRefusedError.
+
+    Another user may listen there until ours does, and again whenever ours has ended: what is sent then is theirs to
+    read, and to answer.
+    """
+    port, known = int(address.rpartition(":")[2]), False
+    for table, loopback in (("tcp", "0100007F"), ("tcp6", "0000000000000000FFFF00000100007F")):
+        own = f" {loopback}:{port:04X} "
+        with suppress(OSError), Path(f"/proc/self/net/{table}").open("r", encoding="ascii") as sockets:
+            known = True
+            for line in sockets:  # those that listen come first
+                if own in line and line.split()[3] == LISTENING and int(line.split()[7]) == os.geteuid():
+                    return
+    if known:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, f"no process of this user listens on port {port}")
 
 
 def port_fault(host: str, port: int, variable: str) -> str | None:

@@ -15,7 +15,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import quote
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from tritonclient.grpc import service_pb2
 from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
 
+from serving import system
 from serving.document import JSON_BYTES
 from serving.errors import Problem
 from serving.http_client import HttpClient, InvalidReplyError, LargeReplyError, Reply
@@ -90,12 +91,16 @@ class Triton:
         message_bytes: The largest output of one request.
         key: Of its restricted APIs; empty where it has none.
         grpc_address: `HOST:PORT` of its gRPC, by which it loads models; empty: by HTTP.
+        own: Whether it is a process of this user on this machine; nothing is sent to one of another user.
     """
 
-    def __init__(self, address: str, message_bytes: int, key: str = "", grpc_address: str = "") -> None:
+    def __init__(
+        self, address: str, message_bytes: int, key: str = "", grpc_address: str = "", *, own: bool = False
+    ) -> None:
         self.address, self._grpc_address = address, grpc_address
+        self._check: Callable[[str], None] = system.require_own if own else lambda _: None
         self.reply_bytes = max(message_bytes, RUN_BYTES)  # of all outputs of one call
-        self.http = HttpClient(address, self.reply_bytes + _ENVELOPE_BYTES)
+        self.http = HttpClient(address, self.reply_bytes + _ENVELOPE_BYTES, lambda: self._check(address))
         self._key = {KEY_HEADER: key} if key else {}
         self._configurations: dict[tuple[str, int], _Configuration] = {}
         self._calls = set[asyncio.Task[Reply]]()
@@ -184,8 +189,11 @@ class Triton:
         document = {} if config is None else {"parameters": {"config": config}}
         try:
             if self._grpc_address:
+                self._check(self._grpc_address)
                 return await self._load_by_grpc(model, config)
             return await self._control(model, "load", document)
+        except ConnectionRefusedError as error:
+            raise Problem("triton-unavailable", f"Triton at {self._grpc_address} does not respond") from error
         finally:  # its config may say other instances and other names now
             self._configurations = {key: each for key, each in self._configurations.items() if key[0] != model}
 

@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 from typing import IO, Self
 
-from serving import timing
+from serving import system, timing
 from serving.device import Device
 from serving.local_triton import environment, memory, supervisor
 from serving.local_triton.device import Machine, choose
@@ -132,6 +132,7 @@ class TritonServer:
     async def ready(self) -> bool:
         """Return whether Triton responds, in plain HTTP: a status line needs no client library."""
         with contextlib.suppress(OSError, TimeoutError):
+            system.require_own(f"127.0.0.1:{self.settings.triton_http_port}")  # else it is not this one that responds
             async with asyncio.timeout(2.0):
                 reader, writer = await asyncio.open_connection("127.0.0.1", self.settings.triton_http_port)
                 try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -21,7 +22,7 @@ from onnx import TensorProto
 from serving.document import JSON_BYTES
 from serving.http_client import HttpClient, InvalidReplyError
 from serving.local_triton.server import TritonServer
-from serving.triton import Triton, lack
+from serving.triton import Run, Triton, lack
 from tests.refusals import refused
 
 Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -348,6 +349,27 @@ async def test_a_model_that_another_gateway_loads_again_is_not_waited_for() -> N
             assert await inference.unload("blur", 60.0)
         assert server.requests == 3
         assert await inference.ready_versions() == {"blur": {1}}
+
+
+async def test_a_port_that_another_user_has_taken_is_sent_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the key nor an input: it listens until the local Triton does, and again whenever that has ended."""
+    reply = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]"
+    async with serving(always(reply)) as (server, client), asyncio.timeout(30):
+        address = client.address
+        async with Triton(address, MAX_BYTES, "secret", address, own=True) as inference:
+            assert await inference.ready_versions() == {}
+        seen = server.connections
+        monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
+        async with Triton(address, MAX_BYTES, "secret", address, own=True) as inference:
+            with refused("triton-unavailable"):
+                await inference.ready_versions()
+            with refused("triton-unavailable"):
+                await inference.load("blur")
+            with refused("triton-unavailable"):
+                await inference.infer("blur", 1, {"field": np.ones((1, 2), np.float32)}, Run.within(5.0))
+        assert server.connections == seen
+        async with Triton(address, MAX_BYTES) as elsewhere:
+            assert await elsewhere.ready_versions() == {}
 
 
 async def test_grpc_in_place_of_http_is_named(triton: TritonServer, caplog: pytest.LogCaptureFixture) -> None:
