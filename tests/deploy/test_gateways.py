@@ -84,13 +84,15 @@ def test_the_overlay_of_compose_has_the_same_gateways() -> None:
     program = Path(sys.executable).with_name("check-jsonschema")
     command = [program, "--builtin-schema", "vendor.compose-spec", file]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    added, first = yaml.safe_load(file.read_text())["services"], compose()["services"]["gateway"]
+    document = yaml.safe_load(file.read_text())
+    added, first = document["services"], compose()["services"]["gateway"]
     assert {int(port.rpartition(":")[2]) for port in added["gateway"]["ports"]} == LISTENS
     balancer, further = added["balancer"], [added["gateway-2"], added["gateway-3"]]
     assert {int(each["environment"]["PETROV_PORT"]) for each in further} | {8080} == HTTP
     assert {int(each["environment"]["PETROV_GRPC_PORT"]) for each in further} | {8081} == GRPC
     for each in further:
-        assert each["environment"].items() >= first["environment"].items()
+        assert each["environment"].items() >= document["x-variables"].items() >= first["environment"].items()
+        assert each["environment"].keys() - document["x-variables"].keys() == {"PETROV_PORT", "PETROV_GRPC_PORT"}
         assert each["environment"]["PETROV_GPU_MEMORY"] == "${PETROV_GPU_MEMORY:-}"
         assert each["environment"]["PETROV_PORT"] in each["healthcheck"]["test"][-1]
         assert {name: each[name] for name in ("image", "volumes", "mem_limit", "tmpfs")} == {
