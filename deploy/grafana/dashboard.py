@@ -12,8 +12,10 @@ WIDTH, HEIGHT = 24, 8  # columns of Grafana's grid, and the height of a panel
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 OF = 'model=~"$model"'
 AT = 'model=~"$model", grid=~"$grid"'
-PREDICTIONS = f'{OF}, route=~".*/(predict|infer|ModelInfer)"'
-RUNS = f'{OF}, route=~".*/(predict|infer|ModelInfer|rollout|vjp|jvp)"'  # as the alert on errors counts them
+# As ../prometheus/recording.yml counts them.
+PREDICTIONS = f'{OF}, route=~".*/(predict|infer|ModelInfer|apply|Evaluate)"'
+PRODUCTS = "vjp|jvp|apply|vector_jacobian_product|jacobian_vector_product|Evaluate|Gradient|ApplyJacobian"
+RUNS = f'{OF}, route=~".*/(predict|infer|ModelInfer|rollout|{PRODUCTS})"'
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,10 @@ import pytest
 import yaml
 
 import petrov_client
+from serving.app import create_app
 from serving.local_triton.server import TritonServer
+from serving.settings import Settings
+from serving.triton import Triton
 from tests import toy_fields
 from tests.conftest import Gateway, wait_until
 from tests.deploy.conftest import Prometheus
@@ -59,6 +62,18 @@ def test_every_alert_has_a_case_that_fires_and_one_that_does_not(debian: Callabl
             expected["exp_alerts" in case].add(case["alertname"])
     names = {alert["alert"] for alert in ALERTS}
     assert expected == {True: names, False: names}
+
+
+def test_rules_and_dashboard_count_the_same_routes_of_every_protocol(tmp_path: Path) -> None:
+    """Those of UM-Bridge and of Tesseracts were missing: no alert on errors could fire for their clients."""
+    paths = create_app(Settings(repository=tmp_path), Triton("127.0.0.1:8000", 1)).openapi()["paths"]
+    patterns = [set(re.findall(r'route=~"([^"]+)"', text)) for text in (*[rule["expr"] for rule in RULES], *CHARTED)]
+    rules, charts = set().union(*patterns[: len(RULES)]), set().union(*patterns[len(RULES) :])
+    assert rules == charts
+    counted = {path.rpartition("/")[2] for path in paths for pattern in rules if re.fullmatch(pattern, path)}
+    assert {name for pattern in rules for name in pattern.strip(".*/()").split("|")} == {*counted, "ModelInfer"}
+    computing = {"predict", "infer", "vjp", "jvp", "rollout", "apply", "Evaluate", "Gradient", "ApplyJacobian"}
+    assert counted == computing | {"vector_jacobian_product", "jacobian_vector_product"}
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
