@@ -32,6 +32,7 @@ from serving.inputs import Prediction
 from serving.limits import Ticket
 from serving.quality import ANY, Outside, Policy
 from serving.service import Service
+from serving.settings import ANY as EVERY
 from serving.settings import Settings, listed
 
 Result = TypeVar("Result")
@@ -40,6 +41,8 @@ MEDIA_TYPES = (NPY, JSON, SAFETENSORS)
 # JSON is copied, too.
 _JSON_MEMORY, _JSON_HEAD_MEMORY = 4, 5
 _LARGE_BYTES = 2**20
+#: Media types that a page may send to any server (https://fetch.spec.whatwg.org/#cors-safelisted-request-header).
+UNASKED = {"", "text/plain", "multipart/form-data", "application/x-www-form-urlencoded"}
 _CLOSE = {"Connection": "close"}  # else the server would read the rest of what was refused
 
 
@@ -86,6 +89,7 @@ async def content(
     """
     if request.query_params:
         check_names_of_query(request.query_params, query)
+    _check_origin(request.headers, service.settings)
     encoding = _encoding(request.headers, service.settings)
     ticket, caller, seconds = request.state.ticket, request.state.caller, service.settings.receive_seconds
     ticket.key = caller.name
@@ -119,6 +123,15 @@ async def content(
     if json != 0:
         ticket.hold(_JSON_MEMORY * len(body) if json is None else _JSON_HEAD_MEMORY * min(len(body), json))
     return body
+
+
+def _check_origin(headers: Headers, settings: Settings) -> None:
+    """Refuse what a page of another origin sends without the browser asking first (`forbidden`), such as text."""
+    origin = headers.get("origin")
+    if origin is None or field(headers, "content-type").partition(";")[0].strip().lower() not in UNASKED:
+        return
+    if not {origin, EVERY} & {*listed(settings.allowed_origins)} and origin.partition("//")[2] != headers.get("host"):
+        raise Problem("forbidden", f"a page of another origin has to send another Content-Type, such as {JSON}")
 
 
 async def _arriving(request: Request, ticket: Ticket) -> AsyncIterator[bytes]:

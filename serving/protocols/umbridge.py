@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
@@ -140,16 +139,7 @@ async def apply_hessian(request: Request, service: Serving) -> Response:
     raise Problem("not-differentiable", f"no model supports {APPLY_HESSIAN}")
 
 
-def _check_origin(request: Request) -> None:
-    """Refuse what a page of another origin sends without the browser asking first: any type of body but JSON."""
-    headers = request.headers
-    origin, media_type = headers.get("origin"), headers.get("content-type", "").partition(";")[0].strip().lower()
-    if origin is not None and media_type != JSON and urlsplit(origin).netloc != headers.get("host"):
-        raise Problem("forbidden", f"a page of another origin has to send {JSON}")
-
-
 async def _short(request: Request, service: Service) -> dict[str, Any]:
-    _check_origin(request)
     content = await over_http.content(request, service, min(SHORT, service.settings.max_json_bytes))
     return await offload(len(content), _members, content)
 
@@ -162,7 +152,6 @@ async def _sizes(request: Request, service: Service) -> tuple[list[int], list[in
 
 
 async def _compute(request: Request, service: Service, feature: str) -> Response:
-    _check_origin(request)
     content = await over_http.content(request, service, service.settings.max_json_bytes)
     size = len(content)
     members = await offload(size, _members, content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import socket
@@ -210,6 +211,31 @@ def test_no_page_may_call_by_default(http: httpx2.Client) -> None:
     asked = http.options(PREDICT, headers=asking(PAGE))
     assert asked.status_code == 405
     assert not [name for name in asked.headers if name.startswith("access-control")]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/umbridge/ModelInfo", {"name": "blur"}),
+        ("/v2/models/blur/infer", {"inputs": []}),
+        ("/tesseract/drift/abstract_eval", {"inputs": {}}),
+    ],
+    ids=["UM-Bridge", "/v2", "Tesseract"],
+)
+def test_a_page_of_another_origin_computes_nothing(public: Gateway, path: str, body: dict[str, Any]) -> None:
+    """A browser sends text without asking the service first."""
+
+    def status(**headers: str) -> int:
+        headers = {name.replace("_", "-"): text for name, text in headers.items()}
+        return httpx2.post(public.url + path, content=json.dumps(body), headers=headers).status_code
+
+    text, own = "text/plain;charset=UTF-8", status(Content_Type="text/plain")
+    assert own not in {403, 500}
+    for origin in (public.url, PAGE):
+        assert status(Content_Type=text, Origin=origin) == own
+    for origin in ("http://elsewhere.example", "null", "http://["):
+        assert status(Content_Type=text, Origin=origin) == status(Origin=origin) == 403
+        assert status(Content_Type="application/json", Origin=origin) == own
 
 
 def links(page: str) -> list[str]:

@@ -60,13 +60,3 @@ def test_an_unknown_model_comes_before_everything_else(gateway: Gateway, route: 
         assert suite.error(route, input="nonsense", config=[]) == "ModelNotFound"
     response = httpx2.post(f"{gateway.url}/umbridge/{route}")
     assert (response.status_code, response.json()["error"]["type"]) == (400, "ModelNotFound")
-
-
-def test_a_page_of_another_origin_computes_nothing(gateway: Gateway) -> None:
-    """A browser sends text without asking the service first."""
-    body, url = b'{"name": "blur"}', f"{gateway.url}/umbridge/ModelInfo"
-    plain = {"Content-Type": "text/plain"}
-    assert httpx2.post(url, content=body, headers=plain).status_code == 200
-    assert httpx2.post(url, content=body, headers={**plain, "Origin": gateway.url}).status_code == 200
-    for origin in ("http://elsewhere.example", "null"):
-        assert httpx2.post(url, content=body, headers={**plain, "Origin": origin}).status_code == 403
