@@ -162,16 +162,21 @@ class Inversions:
                 logger.warning("inversion %s of %s is stopped: the service shuts down", job.id, job.card.model)
                 job.end(State.FAILED, Problem("unavailable", "the service is shutting down; send the inversion again"))
 
-    def check(self) -> None:
+    def check(self, owner: str) -> None:
+        """Refuse a further job where there is no place for it; jobs of one key have half of the places."""
         if self._draining:
             raise Problem("unavailable", "the service is shutting down")
         if (pending := len(self._tasks)) >= self._most:
             detail = f"{pending} inversions wait or run, which is the limit"
             raise Problem("overloaded", detail, retry_after=RETRY_SECONDS)
+        own = sum(job.owner == owner for job in self._jobs.values() if job.id in self._tasks)
+        if owner and own >= math.ceil(self._most / 2):
+            detail = f'{own} inversions of the key "{owner}" wait or run, half of the limit'
+            raise Problem("overloaded", detail, retry_after=RETRY_SECONDS)
 
     def submit(self, job: Job, work: Callable[[], Found]) -> None:
         """Run a job as soon as a thread is free; its work raises `Stopped` soon after the job has been stopped."""
-        self.check()
+        self.check(job.owner)
 
         def ended(_: asyncio.Task[None]) -> None:
             del self._tasks[job.id]

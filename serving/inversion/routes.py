@@ -221,7 +221,7 @@ async def start(model: str, request: Request, response: Response, service: Servi
     request.state.version = card.version
     if jobs.repeated(card.model, caller.name, key) is None:
         caller.check()
-        jobs.check()
+        jobs.check(caller.name)
     if over_http.request_type(request.headers) != JSON:
         raise Problem("unsupported-media-type", f"expected Content-Type {JSON}")
     limit = min(LARGEST_BODY, service.settings.max_body_bytes)
@@ -230,7 +230,7 @@ async def start(model: str, request: Request, response: Response, service: Servi
     wanted = await offload(len(content), _parsed, content)
     job = jobs.repeated(card.model, caller.name, key)
     if job is None:
-        jobs.check()
+        jobs.check(caller.name)
         job = Job(card, sensing.unknown, caller.name, wanted.iterations, (key, digest))
         work = _work(job, wanted, sensing, service, caller)
         if wanted.forward == "solver":

@@ -331,6 +331,17 @@ def test_another_key_does_not_evict_a_result(
         assert get(gateway, f"{others[1]}/result", headers=holders[1]).status_code == 200
 
 
+def test_a_key_leaves_places_to_others(another: Callable[..., AbstractContextManager[Gateway]], tmp_path: Path) -> None:
+    holders = []
+    for name in ("frank", "grace"):
+        secret, entry = auth.make_key(name, (auth.Scope.INFER,))
+        auth.append_key(tmp_path / "keys.toml", entry)
+        holders.append({"Authorization": f"Bearer {secret}"})
+    with another(keys=tmp_path / "keys.toml", max_inversions=3) as gateway:
+        codes = [start(gateway, endless(), headers=holders[each]).status_code for each in (0, 0, 0, 1, 1)]
+        assert codes == [202, 202, 503, 202, 503]
+
+
 @contextmanager
 def begun_job(
     triton: TritonServer, settings: Settings, **changes: Any
