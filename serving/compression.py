@@ -24,6 +24,7 @@ PIECE_BYTES = 2**20
 _WINDOW_LOG = 23  # the largest that RFC 9659 lets HTTP have, 8 MiB
 #: Memory to inflate a body beside the body itself, which is as much of it as was inflated last.
 WINDOW = {"zstd": 2**_WINDOW_LOG, "gzip": 2**15}
+MOST_PARTS = 4096  # one behind another: an empty one, of nine bytes, takes as long as 70 KB that are inflated
 _LEAST_BYTES = 1024  # of a response that is worth compressing
 _SMALL_BYTES = 2**17  # of what is compressed on the event loop, in a millisecond
 _GZIP = 16 + zlib.MAX_WBITS
@@ -61,13 +62,15 @@ _INFLATE: dict[str, Callable[[], _Gunzip | ZstdDecompressor]] = {"gzip": _Gunzip
 
 async def inflated(encoding: str, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     """Yield a body in pieces of at most `PIECE_BYTES`, or refuse it (`unreadable-body`)."""
-    stream = _INFLATE[encoding]()
+    stream, parts = _INFLATE[encoding](), 1
 
     def pieces(data: bytes) -> Iterator[bytes]:
-        nonlocal stream
+        nonlocal stream, parts
         while data or not (stream.eof or stream.needs_input):
             if stream.eof:
-                stream = _INFLATE[encoding]()  # both formats may be several, one behind another
+                stream, parts = _INFLATE[encoding](), parts + 1  # both formats may be several, one behind another
+                if parts > MOST_PARTS:
+                    raise Problem("unreadable-body", f"the body has more than {MOST_PARTS} parts of {encoding}")
             found = stream.decompress(data, PIECE_BYTES)
             data = stream.unused_data if stream.eof else b""
             if found:

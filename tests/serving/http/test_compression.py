@@ -18,7 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from tritonclient.utils import InferenceServerException
 
 import petrov_client
-from serving.compression import Compression
+from serving.compression import MOST_PARTS, Compression
 from serving.limits import Admission, Ticket
 from tests import toy_rollouts
 from tests.conftest import Gateway, wait_until
@@ -96,6 +96,10 @@ def _wide(body: bytes) -> bytes:
     return zstd.compress(body * 9, options={zstd.CompressionParameter.window_log: 26})
 
 
+def _parts(compress: Callable[[bytes], bytes]) -> bytes:
+    return compress(b"") * MOST_PARTS + compress(npy(FIELD))
+
+
 @pytest.mark.parametrize(
     ("encoding", "body", "status", "kind"),
     [
@@ -105,6 +109,8 @@ def _wide(body: bytes) -> bytes:
         ("zstd", npy(FIELD), 400, "unreadable-body"),
         ("gzip", gzip.compress(npy(FIELD)) + b"more", 400, "unreadable-body"),
         ("gzip", b"", 400, "unreadable-body"),
+        pytest.param("gzip", _parts(gzip.compress), 400, "unreadable-body", id="many parts of gzip"),
+        pytest.param("zstd", _parts(zstd.compress), 400, "unreadable-body", id="many parts of zstd"),
         ("zstd", _wide(npy(FIELD)) * 2, 400, "unreadable-body"),
         ("br", npy(FIELD), 415, "unsupported-media-type"),
         ("gzip, zstd", npy(FIELD), 415, "unsupported-media-type"),
