@@ -126,7 +126,7 @@ class GrpcServer:
             call = Call(context, service)
             with service.metrics.inflight.track_inprogress():
                 try:
-                    call.caller = service.guard.admit(scope, call.metadata.get("authorization", ""))
+                    call.admit(scope)
                     response = await method(call)
                     written: bytes | None = None if response is None else response.SerializeToString()
                     call.sent += len(written or b"")
@@ -219,6 +219,7 @@ class GrpcServer:
         """
         predictor = self._service.predictor
         while (body := await call.read(self._streams)) is not None:
+            call.admit(Scope.INFER)  # the key may have gone, or have another rate, since the stream began
             call.caller.check()
             with self._service.admission.admit(call.caller.name) as ticket:
                 wanted, exchange = await self._wanted(call, body, ticket)
@@ -290,6 +291,10 @@ class Call:
         self.size = self.sent = 0
         self._context, self._service, self._start = context, service, time.perf_counter()
         self._seconds = service.settings.receive_seconds
+
+    def admit(self, scope: Scope | None) -> None:
+        """Note the holder of the key, or refuse the call."""
+        self.caller = self._service.guard.admit(scope, self.metadata.get("authorization", ""))
 
     async def read(self, turns: Turns) -> bytes | None:
         """Return the next message, None at the end of a stream; one that is not complete in time is refused."""

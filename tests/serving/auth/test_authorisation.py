@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import re
 import time
 from collections.abc import Callable, Iterator
@@ -367,6 +368,30 @@ def test_keys_come_and_go_without_a_restart(keyed: Keyed, http: httpx2.Client) -
     keyed.path.write_text(before)
     wait_until(lambda: status("dave") == 401)
     assert status("alice") == 200
+
+
+def test_a_stream_ends_with_its_key(keyed: Keyed, http: httpx2.Client) -> None:
+    """However long it is kept open: each of its messages needs the key."""
+    before, sent = keyed.path.read_text(), queue.SimpleQueue[Any]()
+    SECRET["erin"], entry = auth.make_key("erin", (Scope.INFER,))
+    auth.append_key(keyed.path, entry)
+    wait_until(lambda: http.get("/v1/models", headers=bearer("erin")).status_code == 200)
+    tensor = {"name": "coefficient", "datatype": "FP32", "shape": [1, *FIELD.shape]}
+    message = service_pb2.ModelInferRequest(
+        model_name="blur", inputs=[tensor], raw_input_contents=[FIELD.astype("<f4").tobytes()]
+    )
+    with grpc.insecure_channel(keyed.address) as channel:
+        stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        responses = stub.ModelStreamInfer(iter(sent.get, None), metadata=tuple(bearer("erin").items()))
+        sent.put(message)
+        assert next(responses).infer_response.model_name == "blur"
+        keyed.path.write_text(before)
+        wait_until(lambda: http.get("/v1/models", headers=bearer("erin")).status_code == 401)
+        sent.put(message)
+        with pytest.raises(grpc.RpcError) as caught:
+            next(responses)
+        sent.put(None)
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def test_keys_are_counted_and_never_shown(http: httpx2.Client, caplog: pytest.LogCaptureFixture) -> None:
