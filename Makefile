@@ -7,9 +7,9 @@ ifdef PROBLEM
 ifeq ($(origin MODEL),command line)
 $(error MODEL=$(MODEL): expected no MODEL beside PROBLEM=$(PROBLEM), a problem file, which names the model)
 endif
-MODEL := $(shell sed -nE "s/^[[:space:]]*name[[:space:]]*=[[:space:]]*[\"']([^\"']*)[\"'].*/\1/p" '$(PROBLEM)' | head -n 1)
+MODEL := $(shell sed -nE "s/^[[:space:]]*name[[:space:]]*=[[:space:]]*[\"']([^\"']*)[\"'].*/\1/p" '$(PROBLEM)' | head -n 1 | grep -xE '[a-z][a-z0-9_]*')
 ifeq ($(MODEL),)
-$(error $(PROBLEM): expected a problem file, which names the model, as in name = "heat")
+$(error $(PROBLEM): expected a problem file, which names the model in a to z, 0 to 9 and _, as in name = "heat")
 endif
 RECIPE := '$(PROBLEM)' --preset $(PRESET)
 else
