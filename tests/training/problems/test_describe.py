@@ -146,7 +146,7 @@ def test_make_exports_the_run_of_a_problem_file_and_no_other_model(tmp_path: Pat
     for text in ("[data]\n", 'name = "x; touch ran; true"\nname = "heat"\n'):  # which the shell would run
         done = export(text)
         assert done.returncode
-        assert 'heat.toml: expected a problem file, which names the model in a to z, 0 to 9 and _, as in name' in done.stderr
+        assert "heat.toml: expected a problem file, which names the model in a to z, 0 to 9 and _" in done.stderr
     assert not (tmp_path / "ran").exists()
     done = export('name = "heat"\n', "MODEL=plate")
     assert done.returncode
