@@ -26,7 +26,7 @@ from serving.codecs import binary
 from serving.codecs.json_text import written
 from serving.document import JSON, Document, inlined_schema
 from serving.errors import Problem, ProblemDetails, Where
-from serving.inputs import offload
+from serving.inputs import TEXT_GROWTH, offload
 from serving.inversion.jobs import Inversions, Job, ServedModel, State
 from serving.limits import Caller
 from serving.protocols import over_http
@@ -269,7 +269,9 @@ async def result(model: str, inversion: str, request: Request, jobs: Jobs) -> Re
     if job.result is None:
         raise Problem("unfinished", f"the inversion is {job.state}; wait until it has succeeded")
     media_type = over_http.response_type(request.headers, JSON)
-    return Response(await asyncio.to_thread(write, job, media_type), media_type=media_type)
+    size = sum(array.nbytes for array in job.result[1].values())
+    with over_http.counted(request, size * (TEXT_GROWTH if media_type == JSON else 1)):
+        return Response(await asyncio.to_thread(write, job, media_type), media_type=media_type)
 
 
 @router.delete(f"{_PATH}/{{inversion}}", status_code=204, response_class=Response)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar, cast, get_args
 
 import numpy as np
@@ -181,6 +182,18 @@ async def received(
     body = await content(request, service, limit, POLICY if query is None else query, json=json, rollout=rollout)
     begun, of_caller = asyncio.get_running_loop().time(), (card, state.request_id, state.caller, wanted)
     return Prediction(*of_caller, latest=latest, reference=reference, ticket=state.ticket, begun=begun), body
+
+
+@contextmanager
+def counted(request: Request, size: float) -> Iterator[None]:
+    """Count so many bytes while a response is made for which no body was read, or refuse it (`overloaded`)."""
+    ticket, count = request.state.ticket, int(size)
+    ticket.key = request.state.caller.name
+    ticket.hold(count)
+    try:
+        yield
+    finally:
+        ticket.add(-count)  # what is sent is counted from there on
 
 
 async def unless_disconnected(request: Request, work: Awaitable[Result]) -> Result:

@@ -197,7 +197,8 @@ async def example(
         return _only_npy(inputs, "inputs")
 
     size = sum(array.nbytes for array in (*inputs.values(), *(truth or {}).values()))
-    return Response(await offload(size, write), media_type=media_type, headers=headers)
+    with over_http.counted(request, size * (1 + _GROWTH.get(media_type, TEXT_GROWTH))):
+        return Response(await offload(size, write), media_type=media_type, headers=headers)
 
 
 def stored_example(repository: Path, card: Card, index: int) -> tuple[dict[str, Any], dict[str, Any], int]:

@@ -19,7 +19,7 @@ from physics import darcy
 from serving.codecs.json_text import written
 from serving.protocols import v1
 from tests import toy_rollouts
-from tests.conftest import Gateway
+from tests.conftest import Gateway, wait_until
 from tests.serving.conftest import Toy
 
 NPY = {"Content-Type": "application/x-npy"}
@@ -354,6 +354,20 @@ def test_a_large_example_holds_up_no_other_request(http: httpx2.Client, monkeypa
     found = http.get("/v1/models/blur/example", params={"index": 0}).json()
     np.testing.assert_array_equal(found["outputs"]["solution"], large)
     assert not held_up
+
+
+def test_an_example_takes_memory_as_a_prediction_does(gateway: Gateway, http: httpx2.Client) -> None:
+    """Else those that clients ask for and do not read would have no limit."""
+    url, admission = "/v1/models/blur/example?seed=3&grid=25", gateway.service.admission
+    others = admission.max_bytes - 25 * 25 * 4
+    admission.count(others, "")
+    try:
+        refused = http.get(url)
+    finally:
+        admission.count(-others, "")
+    assert (refused.status_code, refused.json()["type"]) == (503, "urn:petrov:problem:overloaded")
+    assert http.get(url).status_code == 200
+    wait_until(lambda: admission.bytes == 0)
 
 
 def test_the_reference_is_the_classical_solution(http: httpx2.Client, toy: Toy) -> None:

@@ -142,6 +142,12 @@ def test_a_result_in_safetensors_is_the_same(gateway: Gateway) -> None:
     for name in ("mean", "deviation", "lower", "upper", "coefficients", "predicted"):
         np.testing.assert_array_equal(arrays[name], np.array(in_json[name], np.float32))
     assert get(gateway, f"{location}/result", headers={"Accept": "application/x-npy"}).status_code == 406
+    admission = gateway.service.admission
+    admission.count(admission.max_bytes, "")  # of others
+    try:
+        assert get(gateway, f"{location}/result").status_code == 503
+    finally:
+        admission.count(-admission.max_bytes, "")
 
 
 def test_two_materials_on_the_declared_grid(gateway: Gateway) -> None:
