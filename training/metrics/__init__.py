@@ -6,7 +6,7 @@ by an entry point of the group `petrov.metrics` whose object is an `ErrorMeasure
 """
 
 from training.messages import Registry
-from training.metrics.fields import ErrorMeasure, Grid, measured, relative
+from training.metrics.measure import ErrorMeasure, Grid, measured, relative
 
 METRICS = Registry("error measure", ErrorMeasure, "training.metrics", "METRIC", "petrov.metrics")
 

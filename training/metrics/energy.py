@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from physics.numerics import volumes
-from training.metrics.fields import ErrorMeasure, Grid
+from training.metrics.measure import ErrorMeasure, Grid
 
 
 def relative_energy(prediction: Tensor, truth: Tensor, grid: Grid) -> Tensor:
