@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from benchmarks.tables.released import rollouts
 from benchmarks.tables.served import baseline, coverage, methods
 from benchmarks.tables.table import DOCS, README, TABLES, Cells, cards, markdown
 from benchmarks.tables.trained import (
@@ -18,7 +19,6 @@ from benchmarks.tables.trained import (
     memorisation,
     networks,
     own_trajectories,
-    rollouts,
     transfer,
 )
 

@@ -1,58 +1,24 @@
-"""Tables of what is trained: released models, comparisons with other networks, rollouts and types of attention."""
+"""Tables of trainings beside one another: other networks, numbers of samples, ways to train and types of attention."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Row, grouped, mean, over_seeds
-from benchmarks.tables.table import DOCS, Cells, case, made_of, precise, uncertain
+from benchmarks.tables.table import DOCS, Cells, made_of, uncertain
 from training.evaluation.rows import scientific
 
-GRID = "grid | fields | relative L2 | standard error | median | worst | solver's L2 | its fields"
-ROLLOUT = "method | milliseconds per frame | frame 1 | frame 5 | frame 10 | frame 20"
 STEP = "attention | tokens | forward ms | backward ms | peak MB | forward, backward and memory grow as"
 TRAINED = (
     "problem | network | processor seconds | test error | seeds | Petrov's error / this one's | parameters | epochs"
 )
 TYPES = "attention | seeds | score | deviation over seeds | parameters | step in ms | peak in MB"
-
-
-# Accuracy.
-
-
-@made_of("accuracy", "", "Accuracy of the released models", f"model | {GRID}")
-def accuracy(found: Row) -> Cells:
-    """Return a row per released model of fields and grid, beside the classical solver."""
-    for name, card in found.items():
-        if "errors" in card and "rollout" not in card:
-            for network, solver in paired(card):
-                yield (name, *network, *solver)
-
-
-def paired(card: Row) -> Iterator[tuple[Sequence[str], Sequence[str]]]:
-    """Yield the figures of a network on each grid, and those of the solver, which may have fewer of the same fields."""
-    classical = {case(row): row for row in card.get("classical", ())}
-    for row in card["errors"]:
-        other = classical.get(case(row), {})
-        spread, median, worst = (scientific(row.get(key)) for key in ("standard_error", "median", "worst"))
-        own = (case(row), str(row["fields"]), scientific(row["relative_l2"]), spread, median, worst)
-        solver = (
-            (precise(other["relative_l2"], other.get("standard_error")), str(other["fields"])) if other else ("", "")
-        )
-        yield own, solver
-
-
-@made_of("neuralop", "neuralop.json", "neuraloperator's data set", GRID)
-def neuralop(found: Row) -> Cells:
-    """Return the card of a model of neuraloperator's data set."""
-    for network, solver in paired(found):
-        yield (*network, *solver)
 
 
 @made_of(
@@ -66,26 +32,6 @@ def ablation(found: Row) -> Cells:
     for row in found["rows"]:
         errors = (scientific(row[key]) for key in ("relative_l2", "worst", "relative_h1"))
         yield (row["change"], f"{row['parameters']:,}", *errors, f"{row['seconds'] / 60:.0f}")
-
-
-@made_of(
-    "training",
-    "",
-    "Trainings of the released models",
-    "model | parameters | samples | epochs | minutes on the clock | one core, or a card",
-)
-def training(found: Row) -> Cells:
-    """Return what the training of each released model of fields and trajectories took."""
-    for name, card in found.items():
-        run = card["training"]
-        if run["epochs"] and "fields" in run:
-            parameters = f"{card['checkpoint']['parameters']:,}"
-            minutes = f"{run['seconds'] / 60:.0f}"
-            device = run.get("accelerator", run.get("processor", ""))
-            yield name, parameters, f"{run['fields']:,}", str(run["epochs"]), minutes, device
-
-
-# Trained comparisons.
 
 
 def trained(row: Row) -> tuple[str, str]:
@@ -126,7 +72,7 @@ def few_samples(found: Row) -> Cells:
         results = [row["result"] for row in rows]
         center, spread = results[0]["error"], results[0]["standard_error"]
         if all("errors" in each for each in results):
-            center, spread = over_seeds(np.array([each["errors"] for each in results]))
+            center, spread = over_seeds(errors_of(rows))
         elif len(results) > 1:
             center, spread = mean(np.array([each["error"] for each in results]))
         difference = center / first.setdefault((problem, seconds), center) - 1
@@ -179,7 +125,7 @@ def disturbed(found: Row) -> Cells:
     """Return a row per problem and way; a ratio is a geometric mean over the same samples and seeds."""
     groups = grouped(found["rows"], timed)
     for (problem, title, seconds), rows in groups.items():
-        error, spread = over_seeds(np.array([row["result"]["errors"] for row in rows]))
+        error, spread = over_seeds(errors_of(rows))
         alone = {row["training"]["seed"]: row["result"]["errors"] for row in groups[problem, "undisturbed", seconds]}
         pairs = [np.log(row["result"]["errors"]) - np.log(alone[row["training"]["seed"]]) for row in rows]
         beside = "" if title == "undisturbed" else quotient(*over_seeds(np.array(pairs)))
@@ -199,14 +145,14 @@ def networks(found: Row) -> Cells:
     groups = grouped(tested(found["rows"]), timed)
     for (problem, title, seconds), rows in groups.items():
         results = [row["result"] for row in rows]
-        errors = np.array([each["errors"] for each in results])
+        errors = errors_of(rows)
         ours = groups.get((problem, "Petrov", seconds), ())
-        ratio = ratio_to(ours, errors) if title != "Petrov" and ours else ""
+        beside = ratio(errors_of(ours), errors) if title != "Petrov" and ours else ""
         facts = ["", ""]
         if "epochs" in results[0]:  # the floor is not trained
             facts = [parameters(rows), f"{statistics.fmean(each['epochs'] for each in results):.0f}"]
         time = f"{seconds:g}" if facts[0] else ""
-        yield (problem, title, time, uncertain(*over_seeds(errors)), str(len(rows)), ratio, *facts)
+        yield (problem, title, time, uncertain(*over_seeds(errors)), str(len(rows)), beside, *facts)
 
 
 @made_of(
@@ -219,10 +165,10 @@ def by_amount(found: Row) -> Cells:
     """Return a row per problem, number of samples and network; a ratio is as in `networks`."""
     groups = grouped(tested(found["rows"]), lambda row: (*timed(row), row["training"]["samples"]))
     for (problem, title, seconds, count), rows in sorted(groups.items(), key=lambda each: (each[0][0], each[0][3])):
-        errors = np.array([row["result"]["errors"] for row in rows])
+        errors = errors_of(rows)
         ours = groups[problem, "Petrov", seconds, count]
-        ratio = "" if title == "Petrov" else ratio_to(ours, errors)
-        yield (problem, str(count), title, f"{seconds:g}", uncertain(*over_seeds(errors)), ratio)
+        beside = "" if title == "Petrov" else ratio(errors_of(ours), errors)
+        yield (problem, str(count), title, f"{seconds:g}", uncertain(*over_seeds(errors)), beside)
 
 
 def parameters(rows: Sequence[Row]) -> str:
@@ -231,9 +177,9 @@ def parameters(rows: Sequence[Row]) -> str:
     return " to ".join(f"{each:,}" for each in sorted({min(counts), max(counts)}))
 
 
-def ratio_to(ours: Sequence[Row], errors: NDArray[Any]) -> str:
-    """Return the ratio of our errors to others `[seed, sample]`: a geometric mean over the same test samples."""
-    return ratio(np.array([row["result"]["errors"] for row in ours]), errors)
+def errors_of(rows: Sequence[Row]) -> NDArray[Any]:
+    """Return the errors of networks `[seed, sample]`, or `[seed, frame]` of trajectories."""
+    return np.array([row["result"]["errors"] for row in rows])
 
 
 def ratio(ours: NDArray[Any], others: NDArray[Any]) -> str:
@@ -321,12 +267,12 @@ def own_trajectories(found: Row) -> Cells:
     Standard errors are by trajectories, the mean over the seeds, and by seeds. Earlier rows of one seed have none.
     Ratios are geometric means over the seeds of both networks, with a standard error where both have several.
     """
-    groups = grouped(tested(found["rows"]), lambda row: (*trained(row), row["training"]["seconds"]))
+    groups = grouped(tested(found["rows"]), timed)
     for (problem, title, seconds), each in groups.items():
-        errors = np.array([row["result"]["errors"] for row in each])
+        errors = errors_of(each)
         spreads = np.array([row["result"]["standard_errors"] for row in each if "standard_errors" in row["result"]])
         known = groups.get((problem, "Petrov", seconds), []) if title != "Petrov" else []
-        ours = np.array([row["result"]["errors"] for row in known])
+        ours = errors_of(known)
 
         def beside(frame: int, errors: NDArray[Any] = errors, ours: NDArray[Any] = ours) -> str:
             if not len(ours) or frame > errors.shape[1]:
@@ -351,41 +297,6 @@ def own_trajectories(found: Row) -> Cells:
             *map(shown, (1, 10, 20, 40)),
             *map(beside, (1, 10, 20)),
         )
-
-
-def rollouts(name: str) -> Callable[[Row], Cells]:
-    """Return the table of a released model: of its solver's settings those that no cheaper one beats."""
-
-    def cells(found: Row) -> Cells:
-        def is_setting(row: Row) -> bool:
-            return str(row["method"]).startswith("solver,")
-
-        rows = [row for row in found[name] if not is_setting(row)]
-        best = 1.0  # a solver that overflows is not shown
-        for row in sorted(filter(is_setting, found[name]), key=lambda row: float(row["milliseconds"])):
-            if row["errors"][0] < best:
-                best = row["errors"][0]
-                rows.append(row)
-        for row in rows:
-            errors = (f"{row['errors'][n - 1]:.2g} ± {row['standard_errors'][n - 1]:.1g}" for n in (1, 5, 10, 20))
-            yield (row["method"], f"{row['milliseconds']:.3g}" if row["milliseconds"] else "", *errors)
-
-    return cells
-
-
-@made_of(
-    "inversion",
-    "inversion.json",
-    "Inversion from sensors",
-    "permeability | forward model | cases | error of the mean | of the optimum | coverage of 90 % | steps | s",
-)
-def inversion(found: Row) -> Cells:
-    """Return means over the cases, a row per prior and method."""
-    for names, rows in grouped(found["rows"], lambda row: (row["prior"], row["method"])).items():
-        measured = (mean(np.array([row[key] for row in rows])) for key in ("error", "optimum", "coverage"))
-        steps, seconds = (statistics.fmean(row[key] for row in rows) for key in ("iterations", "seconds"))
-        figures = (f"{each:.3f}" + ("" if spread is None else f" ± {spread:.3f}") for each, spread in measured)
-        yield (*names, str(len(rows)), *figures, f"{steps:.0f}", f"{seconds:.1f}")
 
 
 # Profiles of attention.
@@ -430,8 +341,3 @@ def memorisation() -> dict[str, tuple[Sequence[str], Cells]]:
 
     records = [Record.model_validate_json(path.read_text()) for path in sorted((DOCS / "memorisation").glob("*.json"))]
     return {f"memorisation {each.experiment}: {found.what}": found[1:] for each in records for found in cells(each)}
-
-
-made_of("kuramoto_sivashinsky", "trajectories.json", "Kuramoto-Sivashinsky", ROLLOUT)(rollouts("kuramoto_sivashinsky"))
-
-made_of("navier_stokes", "trajectories.json", "Navier-Stokes", ROLLOUT)(rollouts("navier_stokes"))
