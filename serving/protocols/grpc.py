@@ -34,7 +34,7 @@ from serving.errors import Problem
 from serving.inputs import Prediction, offload
 from serving.limits import ANYONE, Ticket
 from serving.observe import ID_HEADER, UNKNOWN, Entry, request_id
-from serving.protocols import metadata, open_inference
+from serving.protocols import inference, metadata
 from serving.protocols.messages import ENVELOPE_BYTES, GrpcExchange, Response, parameters_of, parse, request_of
 from serving.protocols.over_http import version_number
 from serving.rollout import stream
@@ -239,7 +239,7 @@ class GrpcServer:
         if not request.model_version:  # one whose predecessor has just gone is waited for
             await self._service.catalogue.newest(request.model_name)
         card = self._find(call, request.model_name, request.model_version)
-        policy, latest = open_inference.policy(parameters_of(request), {}), not request.model_version
+        policy, latest = inference.policy(parameters_of(request), {}), not request.model_version
         wanted = Prediction(card, call.id, call.caller, policy, latest=latest, ticket=ticket, begun=begun)
         return wanted, GrpcExchange(request, contents, call.size)
 

@@ -15,9 +15,9 @@ from tritonclient.grpc import service_pb2
 
 from schema.card import Card
 from serving.errors import Problem
-from serving.protocols import open_inference
+from serving.protocols import inference
+from serving.protocols.inference import DATATYPES, Sent
 from serving.protocols.metadata import FLOAT32
-from serving.protocols.open_inference import DATATYPES, Sent
 from serving.quality import Quality
 
 ENVELOPE_BYTES = 2**18  # of a message beside its raw contents; typed ones of a field of 255 x 255 fit in
@@ -39,8 +39,8 @@ class GrpcExchange:
 
     def read(self, card: Card, max_bytes: int) -> dict[str, NDArray[Any]]:
         request = self._request
-        self.seconds = open_inference.seconds(parameters_of(request).get("timeout", 0))
-        return open_inference.read(request.inputs, request.outputs, self._sent(), card, max_bytes)
+        self.seconds = inference.seconds(parameters_of(request).get("timeout", 0))
+        return inference.read(request.inputs, request.outputs, self._sent(), card, max_bytes)
 
     def _sent(self) -> Iterator[Sent]:
         """Yield the inputs with the raw contents of the message, or else with their typed ones."""
@@ -63,7 +63,7 @@ class GrpcExchange:
                 yield Sent(tensor.name, tensor.datatype, tensor.shape, contents[index], "raw_input_contents")
 
     def write(self, card: Card, outputs: Mapping[str, NDArray[np.float32]], quality: Quality) -> Response:
-        shown, parameters = open_inference.results(card, outputs, quality, self._request.outputs)
+        shown, parameters = inference.results(card, outputs, quality, self._request.outputs)
         message = service_pb2.ModelInferResponse(
             id=self._request.id,
             model_name=card.model,

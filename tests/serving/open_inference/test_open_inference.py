@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from tritonclient.utils import InferenceServerException
 
 from schema.card import Card
-from serving.protocols.open_inference import RequestedOutput, Sent, results
+from serving.protocols.inference import Sent, results
+from serving.protocols.open_inference import RequestedOutput
 from serving.quality import Quality
 from tests import toy_gauges, toy_rollouts
 from tests.conftest import Gateway
