@@ -30,6 +30,7 @@ from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
 from serving import system
 from serving.document import JSON_BYTES
 from serving.errors import Problem
+from serving.failures import NOT_ALLOWED, problem_of, silent, uncontrolled, unreadable
 from serving.http_client import HttpClient, InvalidReplyError, LargeReplyError, Reply
 
 logger = logging.getLogger(__name__)
@@ -46,19 +47,9 @@ _UNLOAD_SECONDS = 10.0  # until it replies, which it does before it unloads
 _LOAD_SECONDS = 600.0  # a load takes as long as the model; one that hangs is tried again, and does not block others
 _UNLOAD_PAUSE = 0.02
 _DENIED = (401, 403)  # without the key of its restricted APIs
-_LOAD, _NOT_ALLOWED = "/inference.GRPCInferenceService/RepositoryModelLoad", "load / unload is not allowed"
+_LOAD = "/inference.GRPCInferenceService/RepositoryModelLoad"
 SPREAD_BYTES = 2**18  # of arrays that are copied before they are sent: milliseconds
 _SUFFIX = re.compile(r"__\d+$")
-SHARED_MEMORY_REMEDY = (
-    "give the container of Triton more (Docker: --shm-size=1g; Kubernetes: an emptyDir with medium: Memory, mounted at "
-    "/dev/shm)"
-)
-# What Triton, its Python backend, ONNX Runtime, torch, NumPy and CUDA say in lower case.
-_SHARED_MEMORY_FULL = re.compile(r"shared memory pool|shared memory key|grown shared memory|--shm-size")
-_OUT_OF_MEMORY = re.compile(
-    r"failed to allocate memory|bad_alloc|bad allocation|memoryerror|unable to allocate|not enough memory|"
-    r"can't allocate memory|cannot allocate memory|out of memory"
-)
 
 
 @dataclass(frozen=True)
@@ -121,12 +112,12 @@ class Triton:
         try:
             async with asyncio.timeout(_PROBE_SECONDS):
                 reply = await self.http.request("POST", "/v2/repository/index", self._key)
-            # It lists every folder of the repository, also one whose name is not UTF-8.
-            index = orjson.loads(reply.data.decode("utf-8", "replace"))
-            if reply.status != 200:
-                index = await self._listed_by_statistics(reply.status, index["error"])
-            else:
-                self._unlisted = ""
+                # It lists every folder of the repository, also one whose name is not UTF-8.
+                index = orjson.loads(reply.data.decode("utf-8", "replace"))
+                if reply.status != 200:
+                    index = await self._listed_by_statistics(reply.status, index["error"])
+                else:
+                    self._unlisted = ""
             ready: dict[str, set[int]] = {}
             self.loading, self.unloading = (
                 frozenset(each["name"] for each in index if each.get("state") == state)
@@ -141,10 +132,8 @@ class Triton:
                 logger.warning("%s", fault)
             self._warned = True
             raise Problem("triton-unavailable", fault) from error
-        except TimeoutError as error:
-            raise Problem("deadline-exceeded", f"Triton at {self.address} did not respond in time") from error
         except OSError as error:
-            raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
+            raise silent(error, self.address) from error
         self._warned = False
         kept = {key: found for key, found in self._configurations.items() if key[1] in ready.get(key[0], ())}
         self._configurations = kept
@@ -193,7 +182,7 @@ class Triton:
                 return await self._load_by_grpc(model, config)
             return await self._control(model, "load", document)
         except ConnectionRefusedError as error:
-            raise Problem("triton-unavailable", f"Triton at {self._grpc_address} does not respond") from error
+            raise silent(error, self._grpc_address) from error
         finally:  # its config may say other instances and other names now
             self._configurations = {key: each for key, each in self._configurations.items() if key[0] != model}
 
@@ -216,11 +205,9 @@ class Triton:
         try:
             async with asyncio.timeout(_UNLOAD_SECONDS if action == "unload" else _LOAD_SECONDS):
                 reply = await self.http.request("POST", path, self._key, [orjson.dumps(document)])
-        except TimeoutError as error:
-            raise Problem("deadline-exceeded", f"Triton at {self.address} did not respond in time") from error
         except OSError as error:
-            raise Problem("triton-unavailable", f"Triton at {self.address} does not respond") from error
-        return reply.status == 200 or _uncontrolled(model, action, reply.status, reply.data.decode("utf-8", "replace"))
+            raise silent(error, self.address) from error
+        return reply.status == 200 or uncontrolled(model, action, reply.status, reply.data.decode("utf-8", "replace"))
 
     async def _load_by_grpc(self, model: str, config: str | None) -> bool:
         request = service_pb2.RepositoryModelLoadRequest(model_name=model)
@@ -234,12 +221,12 @@ class Triton:
             try:
                 await call(request, timeout=_LOAD_SECONDS, metadata=key)
             except grpc.aio.AioRpcError as error:
-                code, text, where = error.code(), error.details() or "", f"Triton at {self._grpc_address}"
+                code, text = error.code(), error.details() or ""
                 if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise Problem("deadline-exceeded", f"{where} did not respond in time") from error
-                if code is grpc.StatusCode.UNAVAILABLE and _NOT_ALLOWED not in text:
-                    raise Problem("triton-unavailable", f"{where} does not respond") from error
-                return _uncontrolled(model, "load", code.name, text)
+                    raise silent(TimeoutError(), self._grpc_address) from error
+                if code is grpc.StatusCode.UNAVAILABLE and NOT_ALLOWED not in text:
+                    raise silent(ConnectionError(), self._grpc_address) from error
+                return uncontrolled(model, "load", code.name, text)
         return True
 
     async def infer(self, model: str, version: int, inputs: Batch, run: Run) -> Outputs:
@@ -264,7 +251,7 @@ class Triton:
         except OSError as error:
             raise self._lost(model, version, error) from error
         if reply.status != 200:
-            raise _problem(reply, model, version)
+            raise problem_of(reply, model, version)
         outputs: Outputs = {}
         start, data = 0, memoryview(reply.data)
         try:
@@ -274,7 +261,7 @@ class Triton:
                 outputs[unsuffixed(tensor["name"])] = values.reshape(tensor["shape"])
                 start = end
         except (ValueError, TypeError, KeyError) as error:
-            raise _unreadable(model, version, reply, error) from error
+            raise unreadable(model, version, reply, error) from error
         return outputs
 
     def _ended(self, call: asyncio.Task[Reply]) -> None:
@@ -317,7 +304,7 @@ class Triton:
         path = f"/v2/models/{quote(model, safe='')}/versions/{version}/config"
         reply = await self.http.request("GET", path, {})
         if reply.status != 200:
-            raise _problem(reply, model, version)
+            raise problem_of(reply, model, version)
         try:
             config = orjson.loads(reply.data)
             names = {unsuffixed(tensor["name"]): tensor["name"] for tensor in config["input"]}
@@ -325,7 +312,7 @@ class Triton:
             instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", ()))) for group in groups)
             batch = int(config.get("max_batch_size", 0)) if any(group.get("gpus") for group in groups) else 0
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise _unreadable(model, version, reply, error) from error
+            raise unreadable(model, version, reply, error) from error
         # Two requests may have come here at one time.
         return self._configurations.setdefault((model, version), _Configuration(names, batch, Window(instances)))
 
@@ -334,58 +321,9 @@ class Triton:
         return Problem("triton-unavailable", "the connection to the inference server ended; try again in a moment")
 
 
-def _uncontrolled(model: str, action: str, status: int | str, text: str) -> bool:
-    """Return False where a Triton loads no models on request; raise any other reason not to load or unload one."""
-    if _NOT_ALLOWED in text:
-        return False
-    problem = Problem("model-failed", f'the inference server could not {action} "{model}"')
-    problem.add_note(f"{status}: {text[:2000]}")
-    raise problem
-
-
-def _unreadable(model: str, version: int, reply: Reply, error: Exception) -> Problem:
-    """Return the problem for the caller, with a note for the log of what was found instead of the protocol's JSON."""
-    problem = Problem("model-failed", f'the inference server\'s reply for "{model}" version {version} cannot be read')
-    problem.add_note(f"reply cannot be read ({error!r}): {(reply.head or reply.data)[:80]!r}")
-    return problem
-
-
-def _problem(reply: Reply, model: str, version: int) -> Problem:
-    """Return Triton's error as a problem; its message is a note for the log, since it may hold a traceback."""
-    text, status = (reply.head + reply.data)[:2000].decode("utf-8", "replace"), reply.status
-    message, lacking = text.lower(), lack(text)
-    missing = "not at ready state" in message or "unknown model" in message
-    ended = "stub process" in message and "is not healthy" in message  # of an instance, which Triton or we start anew
-    if "timeout expired" in message:
-        problem = Problem("deadline-exceeded", f'"{model}" version {version} did not respond in time')
-    elif "maximum queue size" in message:
-        problem = Problem("overloaded", f'the queue of "{model}" is full')
-    elif status == 404 or missing or ended:
-        problem = Problem("model-not-ready", f'"{model}" version {version} is not loaded')
-    elif lacking == "shared-memory-full":
-        remedy = f"try again with fewer or smaller samples, or {SHARED_MEMORY_REMEDY}"
-        problem = Problem("shared-memory-full", f'the shared memory for "{model}" (/dev/shm) is full: {remedy}')
-    elif lacking:
-        remedy = "try again with fewer or smaller samples, or give Triton more memory or its models fewer instances"
-        problem = Problem("out-of-memory", f'the memory for "{model}" does not suffice: {remedy}')
-    elif status in {499, 503}:
-        problem = Problem("triton-unavailable", "the inference server is shutting down; try again in a moment")
-    else:
-        problem = Problem("model-failed", f'the inference server could not run "{model}" version {version}')
-    problem.add_note(f"{status}: {text}")
-    return problem
-
-
 def unsuffixed(name: str) -> str:
     """Return a card's name of a tensor by Triton's."""
     return _SUFFIX.sub("", name)
-
-
-def lack(text: str) -> str | None:
-    """Return the kind of problem that an error of Triton is if it lacks memory or shared memory."""
-    message = text.lower()
-    kinds = {"shared-memory-full": _SHARED_MEMORY_FULL, "out-of-memory": _OUT_OF_MEMORY}
-    return next((kind for kind, pattern in kinds.items() if pattern.search(message)), None)
 
 
 class Window:

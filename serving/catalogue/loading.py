@@ -24,8 +24,9 @@ from schema.card import FRAME, GRID, Card
 from serving.catalogue.budget import Budget
 from serving.catalogue.repository import Entry, IncompleteConfigError, Repository
 from serving.errors import Problem
+from serving.failures import lack
 from serving.settings import Settings
-from serving.triton import Batch, Run, Triton, lack
+from serving.triton import Batch, Run, Triton
 
 logger = logging.getLogger(__name__)
 LOAD_SECONDS = 25.0  # that a request waits at most until its model is loaded

@@ -21,7 +21,8 @@ from tritonclient.grpc import model_config_pb2
 from schema.card import Card
 from schema.parts import validated
 from serving import system
-from serving.triton import lack, unsuffixed
+from serving.failures import lack
+from serving.triton import unsuffixed
 
 Stamp = frozenset[tuple[str, int, int]]
 

@@ -38,13 +38,13 @@ class FakeTriton:
         wrong: The reply to an inference of `bad`, as it goes over the wire.
         index: The reply to a request for the loaded models.
         hangs: Whether an inference of `bad` never gets its reply.
-        late: Whether a request for the loaded models never gets its reply.
+        late: The end of the path of a request for the loaded models that never gets its reply.
     """
 
     def __init__(self) -> None:
         self.wrong = reply("")
         self.index = reply(INDEX, tensors=False)
-        self.hangs = self.late = False
+        self.hangs, self.late = False, ""
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -53,7 +53,7 @@ class FakeTriton:
                 path, _, fields = head.split(" ", 1)[1].partition(" ")
                 length = [line for line in fields.lower().splitlines() if line.startswith("content-length")]
                 await reader.readexactly(int(length[0].split()[1]) if length else 0)
-                if (self.hangs and "/bad/" in path) or (self.late and path.endswith("index")):
+                if (self.hangs and "/bad/" in path) or (self.late and path.endswith(self.late)):
                     await reader.read()
                 writer.write(response := self.respond(path))
                 await writer.drain()
@@ -363,19 +363,22 @@ async def test_a_triton_that_refuses_its_index_without_a_key_is_lost_with_its_re
     assert caplog.text.count(f"Triton's index of models: 403: {error}") == 1
 
 
+@pytest.mark.parametrize("late", ["index", "stats"])
 async def test_a_busy_triton_loses_nothing_and_one_that_stays_silent_is_lost(
-    repository: Path, monkeypatch: pytest.MonkeyPatch
+    repository: Path, monkeypatch: pytest.MonkeyPatch, late: str
 ) -> None:
+    """Where the index fails, the statistics are asked for in its place; they may be as late."""
     monkeypatch.setattr(triton_module, "_PROBE_SECONDS", 0.1)
     async with looking(repository) as (catalogue, fake):
         fake.wrong = reply(OUTPUT)
         await look_until(catalogue, lambda: catalogue.readiness().ready)
+        right, error = fake.index, reply('{"error": "a link"}', tensors=False, status="500 Internal Server Error")
         for silent in (2, 2, 3):  # looks in a row
-            fake.late = True
+            fake.late, fake.index = late, error if late == "stats" else right
             for _ in range(silent):
                 assert catalogue.readiness().ready
                 await catalogue.look()
-            fake.late = False
+            fake.late, fake.index = "", right
             assert catalogue.readiness().ready == (silent < 3)
             await catalogue.look()
             await look_until(catalogue, lambda: catalogue.readiness().ready)

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto
 
 from serving.document import JSON_BYTES
+from serving.failures import lack
 from serving.http_client import HttpClient, InvalidReplyError
 from serving.local_triton.server import TritonServer
-from serving.triton import Run, Triton, lack
+from serving.triton import Run, Triton
 from tests.refusals import refused
 
 Behaviour = Callable[["Server", asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
