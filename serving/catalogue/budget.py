@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from prometheus_client import Counter, Gauge
 
-from serving.catalogue.repository import TURN_SECONDS, Entry
+from serving.catalogue.entry import TURN_SECONDS, Entry
 from serving.device import Device
 from serving.errors import Problem
 from serving.settings import Settings

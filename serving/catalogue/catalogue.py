@@ -27,8 +27,9 @@ from dataclasses import replace
 from schema.card import KINDS, REFINED, Card, Kind
 from serving.catalogue.budget import Budget, Instruments, Limit
 from serving.catalogue.documents import Model, ModelSummary, Readiness
+from serving.catalogue.entry import Entry
 from serving.catalogue.loading import LEAVING_PAUSE, Loading
-from serving.catalogue.repository import Entry, Repository, base
+from serving.catalogue.repository import Repository, base
 from serving.device import Device
 from serving.errors import Problem
 from serving.settings import Settings
@@ -40,7 +41,6 @@ _LATE_LOOKS = 3  # in a row, each of some seconds
 SUCCESSION_SECONDS, _SUCCESSION_PAUSE = 5.0, 0.02  # a look and the warming of a version
 _AT_ONCE = max(1, (os.cpu_count() or 1) // 2)  # models: each has two instances, which Triton starts side by side
 _SLOW_SECONDS = 5.0  # after which a model that is being loaded or warmed delays no other one
-DOUBT_SECONDS = 30.0  # between two attempts to warm a model anew that fails
 
 
 class Catalogue:
@@ -70,14 +70,13 @@ class Catalogue:
         cards = {name: self._versions(name)[numbers[-1]] for name, numbers in served.items()}
         for name, card in cards.items():
             formats.setdefault(self._entries[name].base or name, []).append(card.format)
-        alike = {"title", "problem", "version", "warnings"}
         return [
             ModelSummary(
                 name=name,
                 versions=served[name],
                 formats=tuple(each),
                 state="loaded" if self._entries[name].loaded else "on demand",
-                **cards[name].model_dump(include=alike),
+                **cards[name].model_dump(include={"title", "problem", "version", "warnings"}),
             )
             for name, each in formats.items()
         ]
@@ -219,9 +218,7 @@ class Catalogue:
             logger.warning("the inference server does not respond")
         self.responds, self._loading.possible, self._exhausted = False, True, False
         for entry in self._entries.values():
-            entry.served, entry.stamp, entry.again, entry.pause = {}, None, 0.0, 0.0
-            entry.loaded = set()
-            entry.used = entry.used if entry.calls or entry.waits or not entry.base else None
+            entry.lose()
 
     def withdraw(self, card: Card) -> None:
         """Forget a version that Triton has unloaded, so that the one before it is served before the next look."""
@@ -240,10 +237,7 @@ class Catalogue:
 
     def doubt(self, card: Card) -> None:
         """Warm a version again that a request has failed on: it is served as long as the simplest inputs succeed."""
-        entry = self._entries[card.model]
-        if not entry.base and card.version in entry.served and time.monotonic() - entry.doubts > DOUBT_SECONDS:
-            entry.doubts = time.monotonic()
-            entry.doubted.add(card.version)
+        self._entries[card.model].doubt(card.version)
 
     @asynccontextmanager
     async def loaded(self, card: Card, run: Run) -> AsyncIterator[None]:
@@ -342,12 +336,11 @@ class Catalogue:
         names = sorted(self._entries.keys() | found.keys())
         self._entries = {name: self._entries.get(name) or Entry(name) for name in names}
         for name, entry in self._entries.items():
-            entry.present, entry.base = found.get(name), ""
+            entry.present = found.get(name)
+            entry.base = "" if (newest := entry.newest) is None else base(newest, found)
             entry.expected = entry.expected and entry.present is not None
             entry.files = self._repository.stamps.get(name, entry.files)
             entry.faults = {number: fault for number, fault in entry.faults.items() if number in (entry.present or ())}
-            if (card := entry.newest) is not None:
-                entry.base = base(card, found)
             on_demand = bool(entry.base) or (self.budget.limit is not None and self._loading.possible)
             if on_demand and not entry.on_demand and entry.served:  # the budget is new
                 entry.used = time.monotonic()
@@ -369,11 +362,6 @@ class Catalogue:
             if gone and entry.on_demand and entry.unneeded:
                 entry.used = None  # another gateway has unloaded it; a Triton that was restarted has none at all
             entry.note(ready)
-            loaded = {number for number in entry.loaded if number in (entry.present or ())}
-            kept = {number: card for number, card in entry.served.items() if number in loaded}
-            if entry.served and not kept:
-                entry.withdrawn = time.monotonic()
-            entry.served = kept
             if name not in ready and not entry.again and entry.loading is None:
                 entry.stamp = None  # Triton has been restarted
 

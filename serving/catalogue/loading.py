@@ -22,7 +22,8 @@ from tritonclient.utils import triton_to_np_dtype
 
 from schema.card import FRAME, GRID, Card
 from serving.catalogue.budget import Budget
-from serving.catalogue.repository import Entry, IncompleteConfigError, Repository
+from serving.catalogue.entry import Entry
+from serving.catalogue.repository import IncompleteConfigError, Repository
 from serving.errors import Problem
 from serving.failures import lack
 from serving.settings import Settings

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from serving.catalogue.budget import Limit
-from serving.catalogue.repository import Entry
+from serving.catalogue.entry import Entry
 from serving.codecs import binary
 from serving.device import Device
 from serving.local_triton import memory
