@@ -21,7 +21,7 @@ from petrov_client._models import ModelInfo, checked_name
 from petrov_client._quality import Options, Response
 
 if TYPE_CHECKING:
-    from petrov_client._grpc_client import GrpcWire
+    from petrov_client._grpc_wire import GrpcWire
     from petrov_client._http import HttpWire
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidRes
 from petrov_client._flow import Call, Deadline, Perform
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
 from petrov_client._models import GRADIENTS, OUTPUTS, Example, ModelInfo
-from petrov_client._quality import INTERVALS, NAMES, PLAIN, Options, Response, version_number
+from petrov_client._quality import PLAIN, Options, Response, is_quality, version_number
 from petrov_client._schema import FRAME
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
@@ -350,7 +350,7 @@ def _prediction(info: ModelInfo, path: str, inputs: Arrays, options: Options, fu
             raise InvalidResponse(f"expected the output {missing[0]} but got {', '.join(arrays) or 'none'}")
         return Response(
             {name: arrays[name] for name in names},
-            {name: array for name, array in arrays.items() if name in NAMES or name.startswith(INTERVALS)},
+            {name: array for name, array in arrays.items() if is_quality(name)},
             outside=reply.headers.get("petrov-outside") == "true",
             solved_by=printable(reply.headers.get("petrov-solved-by", "network")),
             version=version_number(reply.headers.get("petrov-version", "")),

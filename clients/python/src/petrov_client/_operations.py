@@ -1,7 +1,7 @@
 """Every operation of the clients, written once and without I/O: its arguments, its calls, what becomes of the replies.
 
 The clients perform a method of `Operations`, with an event loop or without (`_flow`), and show its parameters and
-documentation as their own. The wire formats (`_http`, `_grpc_client`) make the calls. Rollouts are in
+documentation as their own. The wire formats (`_http`, `_grpc_wire`) make the calls. Rollouts are in
 `_rollout_operations`, what HTTP alone has in `_http_operations`.
 """
 

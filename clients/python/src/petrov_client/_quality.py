@@ -39,6 +39,11 @@ ERROR_BOUND, SOLVE_BOUND, MISFIT, ERROR_ESTIMATE, NOVELTY = NAMES = (
 INTERVALS = f"{ERROR_ESTIMATE}."  # how the names of half-widths begin, before that of the output
 
 
+def is_quality(name: str) -> bool:
+    """Return whether an output says something about the others."""
+    return name in NAMES or name.startswith(INTERVALS)
+
+
 class OutsideTrainingWarning(UserWarning):
     """An input is unlike the training data of the network that predicted its outputs, which may be wrong.
 

@@ -40,7 +40,7 @@ from petrov_client._flow import FIRST_PAUSE, TIMEOUT_SECONDS, Advance, Progress,
 from petrov_client._inputs import check_input
 from petrov_client._kept import Description, Kept, Records, check_same, kept_path, outputs_of
 from petrov_client._models import ModelInfo
-from petrov_client._quality import INTERVALS, NAMES, Options, Outside, Response, columns
+from petrov_client._quality import Options, Outside, Response, columns, is_quality
 from petrov_client._schema import TensorInfo
 
 #: Seconds without a response from any gateway before the job fails.
@@ -70,7 +70,7 @@ class Scored:
     def quality(self) -> dict[str, npt.NDArray[np.float32]]:
         """What the file says about the errors of its outputs, `[fields]` or `[fields, component]`."""
         with files.group(self.path, "r") as file:
-            return {name: file[name][...] for name in file if name in NAMES or name.startswith(INTERVALS)}
+            return {name: file[name][...] for name in file if is_quality(name)}
 
     @property
     def count(self) -> int:
