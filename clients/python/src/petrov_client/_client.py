@@ -23,6 +23,7 @@ from petrov_client._environment import RootCertificates
 from petrov_client._errors import InvalidInput
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Deadline, SyncDriver, iterate, run
 from petrov_client._http_operations import HttpOperations
+from petrov_client._identity import bearer
 from petrov_client._operations import Operations
 
 P = ParamSpec("P")
@@ -119,7 +120,7 @@ class _Connected:
 
     def __init__(self, operations: Operations, shown: str, arguments: tuple[Any, ...]) -> None:
         self._operations, self._shown, self._arguments = operations, shown, arguments
-        self._key = http.bearer(arguments[1])
+        self._key = bearer(arguments[1])
 
     def __reduce__(self) -> tuple[type[Self], tuple[Any, ...]]:
         return type(self), self._arguments

@@ -21,7 +21,8 @@ from petrov_client._environment import RootCertificates, authorities, checked_ro
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, ServerFault, service_fault
 from petrov_client._flow import TIMEOUT_SECONDS, AsyncDriver, Deadline, SyncDriver
 from petrov_client._grpc_wire import GrpcRequest, GrpcWire
-from petrov_client._http import LONGEST_RESPONSE, trace_context
+from petrov_client._http import LONGEST_RESPONSE
+from petrov_client._identity import trace_context
 from petrov_client._operations import Operations
 from petrov_client._untrusted import LONGEST_JSON, printable
 

@@ -20,7 +20,7 @@ from petrov_client._arrays import Arrays
 from petrov_client._descriptions import readable, signature, vocabulary
 from petrov_client._errors import InvalidResponse
 from petrov_client._flow import Call, Perform
-from petrov_client._http import check_id, new_id
+from petrov_client._identity import check_id, new_id
 from petrov_client._models import ModelInfo
 from petrov_client._quality import NOVELTY, OUTSIDE, Options, Response, is_quality, version_number
 from petrov_client._schema import COMPONENT, ParameterInfo, TensorInfo

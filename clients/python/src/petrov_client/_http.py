@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import secrets
 import ssl
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +20,7 @@ from petrov_client._descriptions import model_info, readable
 from petrov_client._environment import ENCRYPTS, RootCertificates, remedy
 from petrov_client._errors import ConnectionFailed, DeadlineExceeded, InvalidResponse, PetrovError, service_fault
 from petrov_client._flow import Call, Deadline, Perform
+from petrov_client._identity import check_id, new_id, trace_context
 from petrov_client._inversion import Inversion, Status, inversion, job_id, status
 from petrov_client._models import GRADIENTS, OUTPUTS, Example, ModelInfo
 from petrov_client._quality import PLAIN, Options, Response, is_quality, version_number
@@ -29,8 +28,8 @@ from petrov_client._schema import FRAME
 from petrov_client._untrusted import LONGEST_JSON, parsed, printable
 
 CONNECT_SECONDS = 5.0
-#: The header that the service repeats in its response, and how the ids of this client begin.
-ID, ID_PREFIX = "x-request-id", "petrov-client-"
+#: The header that the service repeats in its response.
+ID = "x-request-id"
 JSON, PROBLEM = "application/json", "application/problem+json"
 #: What servers that encrypt say to a request that is not: nginx, Go's and Apache's.
 _TLS_ALONE = re.compile(rb"to (an )?(HTTPS|SSL-enabled server) (port|server)")
@@ -273,49 +272,6 @@ def faults(url: httpx2.URL, proxy: str, *, direct: bool) -> Iterator[Answer]:
         if direct and url.scheme == "http" and connected and not answer.begun:
             fault.unencrypted = url.host.strip("[]"), url.port or 80
         raise fault from error
-
-
-def bearer(api_key: str | None) -> dict[str, str]:
-    """Return the headers, or gRPC metadata, that carry the key."""
-    if api_key is None:
-        return {}
-    if not isinstance(api_key, str) or not re.fullmatch(r"[!-~]+", api_key):
-        raise ValueError("expected an API key of visible ASCII characters but got others, such as a space or a newline")
-    return {"authorization": f"Bearer {api_key}"}
-
-
-def new_id() -> str:
-    """Return an id for one attempt at a request."""
-    return f"{ID_PREFIX}{secrets.token_hex(12)}"
-
-
-def check_id(sent: str, received: str) -> None:
-    """Check the id in a response. A proxy may replace it by one of its own, which says nothing.
-
-    Raises:
-        InvalidResponse: It is that of another request of a client like this one.
-    """
-    if received.startswith(ID_PREFIX) and received != sent:
-        raise InvalidResponse(
-            f"expected the response to request {sent} but got that to {received}: another process or thread has used "
-            "this client's connection"
-        )
-
-
-def trace_context() -> dict[str, str]:
-    """Return the headers of W3C Trace Context for the caller's active OpenTelemetry span; empty without a span.
-
-    A caller who traces has imported OpenTelemetry, so the client neither depends on it nor imports it first.
-    """
-    if "opentelemetry.trace" not in sys.modules:
-        return {}
-    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 - optional, as said
-        TraceContextTextMapPropagator,
-    )
-
-    headers: dict[str, str] = {}
-    TraceContextTextMapPropagator().inject(headers)
-    return headers
 
 
 def _request(path: str, method: str = "GET", accept: str = JSON) -> HttpRequest:
