@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from glob import glob
-from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -32,7 +31,7 @@ from training.problems.checks import check, remarks
 from training.problems.columns import columns_of
 from training.problems.completed import unlike_planes
 from training.problems.integrals import unlike_integrals, with_integrals
-from training.problems.kept_apart import Copies, beyond_training
+from training.problems.kept_apart import Copies, Steps, beyond_training
 from training.problems.pairs import check_names, check_runs, matched
 from training.problems.problem import Array
 from training.problems.problem_file import WEIGHTS, ProblemFile
@@ -166,15 +165,12 @@ def write(
             chunk = (1, 1, *column.shape[1:]) if name in problem.timed else (1, *column.shape)
             file.create_dataset(name, shape, np.float32, chunks=chunk if column.on_grid else None)
 
-        box, copies = list[Array](), Copies(problem)
-        frames: dict[str, list[list[bytes]]] = {name: [] for name in problem.states.values()}
+        box, copies, steps = list[Array](), Copies(problem), Steps(problem)
 
         def sink(name: str, start: int, values: Array) -> None:
             file[name][start : start + len(values)] = values
             copies.add(name, values)
-            if name in frames:
-                whole = np.ascontiguousarray(values)
-                frames[name] += [[hashlib.blake2b(one, digest_size=16).digest() for one in each] for each in whole]
+            steps.add(name, values)
             if problem.scattered and name == "coordinates":
                 train = values[: max(0, problem.data.counts(columns[name].samples)[0] - start)]
                 box.extend(corner for sample in train for corner in (sample.min(axis=0), sample.max(axis=0)))
@@ -190,7 +186,7 @@ def write(
         if unversioned:
             file.attrs[UNVERSIONED] = unversioned
         integrals = unlike_integrals(problem, columns) if problem.integrals else []
-        said += [*shared_steps(problem, [*frames.values()]), *copies.remarks(), *beyond_training(problem, file)]
+        said += [*steps.remarks(), *copies.remarks(), *beyond_training(problem, file)]
         file.attrs["remarks"] = "\n".join([*remarks(columns, found), *integrals, *said])
 
 
@@ -278,21 +274,3 @@ def contents(path: Path) -> Iterator[Path]:
         yield from sorted(each for each in path.rglob("*") if each.is_file())
         return
     yield from (path, *named_in(path))
-
-
-def shared_steps(problem: ProblemFile, frames: Sequence[Sequence[Sequence[bytes]]]) -> list[str]:
-    """Say how many trajectories that are kept apart have a step of a training trajectory, if any, in a sentence.
-
-    `frames` are what tells the frames of every trajectory apart, by output. A state that stays as it is makes no such
-    step: many trajectories may end at rest.
-    """
-    every = [pairwise(zip(*each, strict=True)) for each in zip(*frames, strict=True)]
-    steps = [{(before, after) for before, after in each if before != after} for each in every]
-    train = problem.data.counts(len(steps))[0] if steps else 0
-    known, apart = {step for each in steps[:train] for step in each}, steps[train:]
-    shared = sum(not each.isdisjoint(known) for each in apart)
-    sentence = (
-        f"{shared} of {len(apart)} validation and test trajectories have steps of training trajectories, so figures on "
-        "unseen samples are too good: cut series into parts that do not overlap, and keep their order"
-    )
-    return [sentence] if shared else []

@@ -1,11 +1,13 @@
 """What spoils the figures on samples that are kept apart: other parameters than those of the training, and its copies.
 
-Both are no errors: a model may have to extrapolate, and fields may be alike by chance. They are said, in sentences.
+These are no errors: a model may have to extrapolate, and fields may be alike by chance. They are said, in sentences.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -89,6 +91,33 @@ class Copies:
             "copies out, of which a training makes its own by [symmetries]"
         )
         return [sentence] if copies else []
+
+
+class Steps:
+    """What tells the steps of trajectories from others; one that stays as it is makes none: many may end at rest."""
+
+    def __init__(self, problem: ProblemFile) -> None:
+        self.problem = problem
+        self.frames: dict[str, list[list[bytes]]] = {name: [] for name in problem.states.values()}
+
+    def add(self, name: str, values: NDArray[np.float32]) -> None:
+        """Take in the frames of some trajectories of an output `[trajectory, frame, …]`, the first ones first."""
+        if name in self.frames:
+            whole = np.ascontiguousarray(values)
+            self.frames[name] += [[hashlib.blake2b(one, digest_size=16).digest() for one in each] for each in whole]
+
+    def remarks(self) -> list[str]:
+        """Say how many trajectories that are kept apart have a step of a training trajectory, if any have."""
+        every = [pairwise(zip(*each, strict=True)) for each in zip(*self.frames.values(), strict=True)]
+        steps = [{(before, after) for before, after in each if before != after} for each in every]
+        train = self.problem.data.counts(len(steps))[0] if steps else 0
+        known, apart = {step for each in steps[:train] for step in each}, steps[train:]
+        shared = sum(not each.isdisjoint(known) for each in apart)
+        sentence = (
+            f"{shared} of {len(apart)} validation and test trajectories have steps of training trajectories, so "
+            "figures on unseen samples are too good: cut series into parts that do not overlap, and keep their order"
+        )
+        return [sentence] if shared else []
 
 
 def sums(values: NDArray[np.float32]) -> NDArray[np.uint64]:

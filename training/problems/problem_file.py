@@ -6,14 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import (
-    Field,
-    PositiveFloat,
-    ValidationError,
-    field_serializer,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, PositiveFloat, ValidationError, field_serializer, field_validator, model_validator
 
 from physics import registry as classical
 from schema.card import FRAME, GRID, QUALITY
@@ -72,22 +65,15 @@ class ProblemFile(Schema):
 
     @model_validator(mode="before")
     @classmethod
-    def scatter(cls, values: Any) -> Any:
-        """Make the axis of scattered points, the input `coordinates` and the parameter `counts` of `[points]`.
+    def add_tensors(cls, values: Any) -> Any:
+        """Make the input of `[mask]`, the last one, and the axis, first input and first parameter of `[points]`.
 
         What a recipe holds has them already, and stays as it is.
         """
-        if not isinstance(values, Mapping) or values.get("points") is None:
-            return values
-        return with_points(values)
-
-    @model_validator(mode="before")
-    @classmethod
-    def enclose(cls, values: Any) -> Any:
-        """Make the input `inside` of `[mask]`, the last one. What a recipe holds has it already."""
-        if not isinstance(values, Mapping) or values.get("mask") is None:
-            return values
-        return with_mask(values)
+        for section, added in (("mask", with_mask), ("points", with_points)):
+            if isinstance(values, Mapping) and values.get(section) is not None:
+                values = added(values)
+        return values
 
     @field_validator("outputs", mode="after")
     @classmethod
