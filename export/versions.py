@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import onnx
 
-from export import parity
+from export import parity, probes
 from export.derivatives import agreement
 from export.derivatives.differentiate import differentiate, differentiate_rollout
 from export.graphs import to_onnx, to_torchscript
@@ -102,7 +102,7 @@ def build(
         own = signature_of(companion, signature, checkpoint)
         described = companion_card(card(checkpoint, base.parent.parent.name, number, format_), companion, own)
     run, operators = writer.read(artefact)
-    like = parity.statistics(checkpoint.examples, signature)
+    like = probes.statistics(checkpoint.examples, signature)
     if companion in KINDS:
         evidence = agreement.evidence(run, companion, checkpoint.operator, signature, like)
     elif companion is None:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from export.graphs.deployable import Deployable, shape_checks_off
-from export.parity import Graph, ParityError, Statistics, draw, largest, shapes
+from export.parity import Graph, ParityError, largest
+from export.probes import Statistics, draw, shapes
 from export.signature import PRODUCT_FRAMES
 from schema.card import FRAME, GRID
 

@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 import torch
 
-from export import parity
+from export import parity, probes
 from export.derivatives import agreement
 from export.derivatives.differentiate import differentiate_rollout
 from export.graphs import to_onnx, to_torchscript
@@ -111,7 +111,7 @@ def test_one_graph_rolls_out_any_number_of_frames(
 ) -> None:
     run = opened(graph)
     parity.gate(parity.compare(run, network, signature))
-    arrays = parity.draw((2, 16), signature, frames=13)
+    arrays = probes.draw((2, 16), signature, frames=13)
     with torch.inference_mode():
         expected, novelty = network.with_quality(*map(torch.from_numpy, arrays))
     found = run(*arrays)

@@ -9,7 +9,7 @@ import onnx
 import pytest
 import torch
 
-from export import parity, triton_config
+from export import parity, probes, triton_config
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import Signature
@@ -89,7 +89,7 @@ def test_one_graph_serves_any_number_of_points_and_frames(
 ) -> None:
     run = opened(graph)
     parity.gate(parity.compare(run, network, signature))
-    inputs = parity.draw((2, 57), signature, frames=13)
+    inputs = probes.draw((2, 57), signature, frames=13)
     with torch.inference_mode():
         expected = network.with_quality(*map(torch.from_numpy, inputs))
     found = run(*inputs)

@@ -8,7 +8,7 @@ import torch
 from safetensors.numpy import save_file
 from torch import nn
 
-from export import parity
+from export import parity, probes
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import Signature
@@ -55,13 +55,13 @@ def test_inputs_are_like_the_examples(tmp_path: Path) -> None:
     signature = described(
         field("wind", components=("x", "y")), field("permeability", positive=True), parameters=(number("age"),)
     )
-    like = parity.statistics(tmp_path / "examples", signature)
-    drawn, coefficient, age = parity.draw((64, 16, 16), signature, like=like)
+    like = probes.statistics(tmp_path / "examples", signature)
+    drawn, coefficient, age = probes.draw((64, 16, 16), signature, like=like)
     for component in (0, 1):
         truth, found = wind[:, component], drawn[:, component]
         assert abs(found.mean() - truth.mean()) < truth.std()
         assert 0.3 < found.std() / truth.std() < 3
-    assert np.unique(coefficient) == pytest.approx(np.quantile(examples["permeability"], parity.TENTHS), rel=1e-5)
+    assert np.unique(coefficient) == pytest.approx(np.quantile(examples["permeability"], probes.TENTHS), rel=1e-5)
     assert ((age >= 7e3) & (age <= 9e3)).all()
 
 
@@ -69,7 +69,7 @@ def test_inputs_are_like_the_examples(tmp_path: Path) -> None:
     "limits", [{"maximum": -5.0}, {"minimum": 3.0}, {"minimum": -2.0, "maximum": -1.0}, {"default": 9.0}]
 )
 def test_a_parameter_stays_within_its_bounds(limits: dict[str, float]) -> None:
-    found = parity.numbers(100, number("age", **limits))
+    found = probes.numbers(100, number("age", **limits))
     assert limits.get("minimum", -np.inf) <= found.min() <= found.max() <= limits.get("maximum", np.inf)
     assert np.ptp(found) > 0
 
@@ -94,7 +94,7 @@ def test_an_exact_graph_is_certified_whatever_the_units_are(tmp_path: Path, mean
     signature, network = described(field("conductivity")), Normalised(mean, deviation)
     to_onnx.write(Deployable(network, signature.argument_names), signature, tmp_path / "model.onnx")
     run, _ = to_onnx.read(tmp_path / "model.onnx")
-    compared = parity.compare(run, network, signature, parity.statistics(tmp_path / "examples", signature))
+    compared = parity.compare(run, network, signature, probes.statistics(tmp_path / "examples", signature))
     parity.gate(compared)
     assert all(np.isfinite(one.float64.max_abs) for one in compared)
     if deviation < 1e-2:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from export import parity
+from export import parity, probes
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import Signature, tensor
@@ -67,7 +67,7 @@ def test_a_graph_computes_what_its_network_computes(name: str, form: str, tmp_pa
     writer.write(Deployable(network, ("x",)), described, tmp_path / writer.FILE)
     run, _ = writer.read(tmp_path / writer.FILE)
     for grid in ((6, 6), (7, 12), (11, 8)):
-        field = parity.realistic((3, *grid[: len(described.grid.axes)]), positive=False)
+        field = probes.realistic((3, *grid[: len(described.grid.axes)]), positive=False)
         with torch.inference_mode():
             eager = Deployable(network, ("x",))(torch.from_numpy(field)).numpy()
         [output] = run(field)

@@ -15,7 +15,7 @@ import pytest
 from onnxruntime import InferenceSession
 from typer.testing import CliRunner
 
-from export import parity, released, triton_config
+from export import parity, probes, released, triton_config
 from export.graphs import to_onnx
 from export.signature import Signature
 from export.versions import ONNX, companions, signature_of
@@ -60,8 +60,8 @@ def test_a_released_graph_computes_what_its_checkpoint_does(folder: Path) -> Non
     trained = checkpoint.load(folder)
     signature = Signature.of_checkpoint(trained)
     run, _ = to_onnx.read(folder / released.FOLDER / folder.name / released.GRAPH)
-    like = parity.statistics(folder / "examples.safetensors", signature)
-    smallest = min(parity.shapes(signature), key=np.prod)
+    like = probes.statistics(folder / "examples.safetensors", signature)
+    smallest = min(probes.shapes(signature), key=np.prod)
     parity.gate(parity.compare(run, trained.deployed, signature, like, [smallest]))
 
 

@@ -19,7 +19,7 @@ import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from export import parity, released
+from export import probes, released
 from export.signature import Signature
 from training import checkpoint
 
@@ -122,10 +122,10 @@ def opened(model: onnx.ModelProto) -> Callable[[Arrays], Arrays]:
 
 def fields(signature: Signature, folder: Path, side: int) -> Iterator[Arrays]:
     """Yield arguments on a grid of equal sides: like the data, rough ones, and with each field constant in turn."""
-    like = parity.statistics(folder / "examples.safetensors", signature)
+    like = probes.statistics(folder / "examples.safetensors", signature)
     shape = (1, *(side,) * len(signature.grid.axes))
     names = [tensor.name for tensor in signature.arguments]
-    plain = dict(zip(names, parity.draw(shape, signature, like=like), strict=True))
+    plain = dict(zip(names, probes.draw(shape, signature, like=like), strict=True))
     yield plain
     rng = np.random.default_rng(0)
     for tensor in signature.inputs:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from export import parity, repository, triton_config
+from export import parity, probes, repository, triton_config
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
@@ -99,7 +99,7 @@ def test_a_graph_computes_what_its_network_computes_at_any_length(name: str, seq
     @given(batch=st.integers(1, 5), length=st.integers(1, 96), added=st.integers(0, 9), seed=st.integers(0, 2**32 - 1))
     @settings(max_examples=10, deadline=None)
     def check(batch: int, length: int, added: int, seed: int) -> None:
-        tokens = parity.draw((batch, length), signature, seed)
+        tokens = probes.draw((batch, length), signature, seed)
         with torch.inference_mode():
             wanted = checkpoint.operator(*map(torch.from_numpy, tokens)).numpy()
         [output] = run(*tokens)
@@ -112,7 +112,7 @@ def test_a_graph_computes_what_its_network_computes_at_any_length(name: str, seq
 
 
 def test_sentences_are_ragged_and_hold_words_of_the_vocabulary() -> None:
-    tokens = parity.sentences((64, 31), words=4)
+    tokens = probes.sentences((64, 31), words=4)
     lengths = (tokens != 0).sum(axis=1)
     assert tokens.dtype == np.int32
     assert lengths[0] == 31
@@ -124,7 +124,7 @@ def test_sentences_are_ragged_and_hold_words_of_the_vocabulary() -> None:
 
 def test_no_comparison_uses_the_traced_shape() -> None:
     signature = Signature.of(LISTOPS)
-    shapes = parity.shapes(signature)
+    shapes = probes.shapes(signature)
     assert tuple(example(signature)[0].shape) not in shapes
     assert {shape[0] for shape in shapes} == {1, 2, 3}
     assert {1, 251, *LISTOPS.length.declared} <= {shape[1] for shape in shapes}
@@ -202,7 +202,7 @@ def test_triton_serves_either_output(client: triton_grpc.InferenceServerClient, 
     for name, checkpoint in sequences[1].items():
         for shape in ((3, 41), (1, 96), (5, 1)):
             signature = Signature.of(checkpoint.problem)
-            tokens = parity.draw(shape, signature)
+            tokens = probes.draw(shape, signature)
             tensors = [
                 triton_grpc.InferInput(argument, shape, "INT32").set_data_from_numpy(each)
                 for argument, each in zip(signature.argument_names, tokens, strict=True)

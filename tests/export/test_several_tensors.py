@@ -17,7 +17,7 @@ from export import parity, repository, triton_config
 from export.derivatives import agreement
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable
-from export.parity import shapes
+from export.probes import shapes
 from export.signature import Signature
 from schema.problem import Description
 from training.operators import Operator

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from export import parity
+from export import parity, probes
 from export.graphs import to_onnx, to_torchscript
 from export.graphs.deployable import Deployable, example
 from export.parity import ParityError
@@ -52,7 +52,7 @@ def test_a_graph_computes_what_its_network_computes_on_any_grid(
     )
     @settings(max_examples=6, deadline=None)
     def check(batch: int, grid: tuple[int, ...], seed: int) -> None:
-        arguments = parity.draw((batch, *grid), signature, seed)
+        arguments = probes.draw((batch, *grid), signature, seed)
         output, *quality = run(*arguments)
         with torch.inference_mode():
             single, double = (
@@ -75,7 +75,7 @@ KINDS = (torch.float32, torch.float64)
 @pytest.mark.parametrize("problem", ["darcy", "darcy_inverse", "burgers", "poisson"])
 def test_no_comparison_uses_the_traced_shape(problem: str) -> None:
     signature = Signature.of(PROBLEMS[problem].description)
-    shapes = parity.shapes(signature)
+    shapes = probes.shapes(signature)
     assert tuple(example(signature)[0].shape) not in shapes
     assert {shape[0] for shape in shapes} == {1, 2, 3}
     assert {signature.grid.minimum, signature.grid.maximum} <= {shape[1] for shape in shapes}
@@ -91,12 +91,12 @@ def test_no_comparison_uses_the_traced_shape(problem: str) -> None:
     ],
 )
 def test_parameters_are_drawn_between_their_bounds(bounds: dict[str, float], low: float, high: float) -> None:
-    drawn = parity.numbers(500, Parameter(name="load", **bounds))
+    drawn = probes.numbers(500, Parameter(name="load", **bounds))
     assert low <= drawn.min() < drawn.max() <= high
 
 
 def test_comparisons_of_a_plane_hold_unequal_sides() -> None:
-    shapes = parity.shapes(Signature.of(PROBLEMS["darcy"].description))
+    shapes = probes.shapes(Signature.of(PROBLEMS["darcy"].description))
     assert any(rows != columns and rows % 2 and columns % 2 for _, rows, columns in shapes)
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 import tritonclient.grpc as triton_grpc
 
-from export import parity
+from export import parity, probes
 from export import repository as repositories
 from export.graphs.deployable import Deployable
 from export.repository import Publication, publish
@@ -77,7 +77,7 @@ def test_triton_serves_every_format_and_the_two_newest_versions(
             signature = Signature.of_checkpoint(loaded)
             network = Deployable(loaded.deployed, signature.argument_names)
             for sides in ((67, 89), (85, 85)):
-                arguments = parity.draw((3, *sides[: len(signature.grid.axes)]), signature)
+                arguments = probes.draw((3, *sides[: len(signature.grid.axes)]), signature)
                 output, *quality = infer(client, model, signature, arguments)
                 with torch.inference_mode():
                     wanted = parity.eager(network, [torch.from_numpy(array) for array in arguments])[0]
@@ -114,7 +114,7 @@ def test_an_output_on_a_grid_of_its_own_passes_the_gateway_and_the_client(
             assert info.inputs[0].shape == (None, None, None)
             assert info.outputs[0].shape == (None, 36, 36)
             for sides in ((67, 89), (85, 85)):
-                field = parity.realistic((3, *sides), positive=False)
+                field = probes.realistic((3, *sides), positive=False)
                 output = client.predict(info.name, field)
                 with torch.inference_mode():
                     wanted = operator(torch.from_numpy(field)).numpy()
