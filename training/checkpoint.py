@@ -60,7 +60,11 @@ class CheckpointError(UserError):
 
 
 def problem_from_document(document: Any) -> Any:
-    """Return the description that a document is: of a problem of sequences if it has a vocabulary, else of fields."""
+    """Return the description that a document is: of a problem of sequences if it has a vocabulary, else of fields.
+
+    Raises:
+        PartError: It is none.
+    """
     if not isinstance(document, dict):
         return document
     kind = SequenceDescription if "vocabulary" in document else Description
@@ -296,7 +300,11 @@ def settings(document: Mapping[str, Any], lead: str = "") -> dict[str, str]:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file."""
+    """Read the tensors of a file.
+
+    Raises:
+        CheckpointError: There is none, or it is damaged.
+    """
     if not path.is_file():
         raise CheckpointError(f"expected a file {path} but there is none")
     try:
@@ -341,7 +349,11 @@ def read_card(folder: Path) -> CheckpointCard:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
+    """Read a JSON object.
+
+    Raises:
+        CheckpointError: There is none, or it holds something else.
+    """
     if not path.is_file():
         raise CheckpointError(f"expected a file {path} but there is none")
     try:

@@ -196,7 +196,11 @@ def save(folder: Path, calibration: Calibration) -> None:
 
 
 def load(folder: Path) -> Calibration | None:
-    """Read the calibration of a checkpoint's folder; None where there is none."""
+    """Read the calibration of a checkpoint's folder; None where there is none.
+
+    Raises:
+        CalibrationError: It is one of another version, or none.
+    """
     path = folder / FILE
     if not path.is_file():
         return None

@@ -285,7 +285,11 @@ class SplitBatches(Dataset[Batch]):
 
 
 def check_settings(recipe: Recipe, file: ProblemFile | Description) -> None:
-    """Refuse settings that the samples of a problem cannot have."""
+    """Refuse settings that the samples of a problem cannot have.
+
+    Raises:
+        RecipeError: One of them.
+    """
     name, fit = recipe.name, recipe.fit
     if not isinstance(fit.symmetries, bool):
         try:
@@ -310,6 +314,9 @@ def refuse_another_equation(recipe: Recipe, kind: OperatorKind) -> None:
 
     The bounds that it guarantees are distances to solutions of that one. An operator of another package says itself
     what its bounds are of.
+
+    Raises:
+        RecipeError: It is one.
     """
     if recipe.problem_file is None or trajectories_of(recipe.problem_file.name) is not None:
         return
@@ -331,7 +338,11 @@ def prepared(recipe: Recipe, data: Path) -> Path:
 
 
 def coarse_samples(recipe: Recipe, data: Path) -> SampleFile | None:
-    """Return the coarse samples that a training begins with; None where it has none."""
+    """Return the coarse samples that a training begins with; None where it has none.
+
+    Raises:
+        RecipeError: They are not there.
+    """
     if recipe.coarse is None or (problem := recipe.file.of_coarse) is None:
         return None
     path = data / recipe.coarse.samples
@@ -343,7 +354,11 @@ def coarse_samples(recipe: Recipe, data: Path) -> SampleFile | None:
 
 
 def regenerate(recipe: Recipe, data: Path) -> Path:
-    """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's."""
+    """Return samples that a problem's own sampler and seed make; their file may have another name than the recipe's.
+
+    Raises:
+        RecipeError: They cannot be made here, or are made in another way now.
+    """
     problem, missing = recipe.file, f"{recipe.name}: expected the samples {data / str(recipe.samples)}"
     generated = trajectories_of(problem.name)
     if generated is None and (renewed := prepare_again(recipe, str(recipe.samples), data)):

@@ -270,7 +270,11 @@ class OperatorWorkload(Batches):
     # The card
 
     def compare(self, problem: Problem) -> None:
-        """Compare the samples with those that a checkpoint was trained on, of which the last ones are for the test."""
+        """Compare the samples with those that a checkpoint was trained on, of which the last ones are for the test.
+
+        Raises:
+            RecipeError: They are others.
+        """
         expected, found = (each.description.distribution for each in (problem, self.problem))
         if expected != found:
             raise RecipeError(f"{self.recipe.name}: expected {expected} but found {found} in {self.prepare()}")

@@ -43,8 +43,8 @@ TRAJECTORY_WARMUP = 0.15
 UNROLL = (1, 1, 2)  # steps of training rollouts, each for an equal share of the training
 LONGER = 1.2  # of a preset's time for trajectories
 BAND_FIELDS, BAND_TOLERANCE = 256, 1e-5
-BAND_BYTES = 2**28  # of the fields that are looked at together: their transforms take several times as much memory
 """Fields of each quantity that are looked at, and what waves beyond the band may hold of a field's deviation."""
+BAND_BYTES = 2**28  # of the fields that are looked at together: their transforms take several times as much memory
 BAND_FRAMES = 8  # about how many frames of what changes in time are looked at
 OVERSAMPLING = 4
 """Points per wave number of the band: products of fields hold twice its wave numbers, products of those four times."""
@@ -78,7 +78,11 @@ PRESETS = {
 
 
 def preset_of(name: str) -> Preset:
-    """Return the preset of a name."""
+    """Return the preset of a name.
+
+    Raises:
+        RecipeError: There is none.
+    """
     if name not in PRESETS:
         raise RecipeError(f"expected a preset among {', '.join(PRESETS)} but got {name!r}")
     return PRESETS[name]
@@ -94,6 +98,9 @@ def recipe(
 
     For trajectories `adapt` makes a problem's own operator of the general one; `operator` is the `kind` of another
     operator, with the keys of its config that have to differ from their defaults.
+
+    Raises:
+        RecipeError: The preset is unknown, or the operator does not take these data.
     """
     problem, preset = samples.problem, preset_of(name)
     config: BaseModel = network(samples, preset)
@@ -231,7 +238,11 @@ def on_points(samples: SampleFile, preset: Preset, frames: int) -> PointsConfig:
 
 
 def chosen_operator(samples: SampleFile, table: Mapping[str, Any]) -> BaseModel:
-    """Return the config of an operator of another kind for samples: its own sizes, or its defaults."""
+    """Return the config of an operator of another kind for samples: its own sizes, or its defaults.
+
+    Raises:
+        RecipeError: A key of its config is wrong, or it does not take these data.
+    """
     problem, kind = samples.problem, OPERATORS[str(table["kind"])]
     known = kind.sized(samples.described, samples.sides) if kind.sized else {}
     try:

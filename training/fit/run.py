@@ -185,7 +185,11 @@ def advance(workers: int, turn: Turn, data: Path, init: Path | None) -> float:
 
 
 def check_shares(batch: int, recipe: BaseRecipe) -> None:
-    """Check that the processes of the run share every batch equally."""
+    """Check that the processes of the run share every batch equally.
+
+    Raises:
+        RecipeError: They cannot.
+    """
     if batch % process_count():
         raise RecipeError(
             f"{recipe.name}: expected a batch that {process_count()} processes share equally but found {batch}: "
@@ -197,6 +201,9 @@ def finish(work: Workload[Any], network: nn.Module, run: RunFolder, race: dict[s
     """Write the checkpoint of a trained network, then measure it and complete its card.
 
     `race` is what the card says of the race that the network has won; empty for none.
+
+    Raises:
+        RunError: The checkpoint is saved and could not be measured.
     """
     recipe, parameters = work.recipe, sum(parameter.numel() for parameter in network.parameters())
     training = work.account() | {

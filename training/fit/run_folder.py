@@ -158,7 +158,11 @@ class RunFolder:
             )
 
     def open(self, recipe: BaseRecipe, *, resume: bool) -> Path | None:
-        """Return the newest whole state to resume from, or remove old states and return None."""
+        """Return the newest whole state to resume from, or remove old states and return None.
+
+        Raises:
+            RecipeError: The run to resume has another recipe.
+        """
         if resume and self.recipe.exists():
             self.expect_recipe(recipe)
             return self.newest()
@@ -180,7 +184,11 @@ class RunFolder:
             return None
 
     def finished(self, recipe: BaseRecipe) -> bool:
-        """Return whether the folder holds the finished run of a recipe."""
+        """Return whether the folder holds the finished run of a recipe.
+
+        Raises:
+            RecipeError: It holds that of another one.
+        """
         if self.recipe.exists() or not all(
             (self.path / name).is_file() for name in (checkpoint.WEIGHTS, checkpoint.CONFIG)
         ):

@@ -208,7 +208,11 @@ def defined(
 
 
 def counts_of(columns: dict[str, Column]) -> NDArray[np.int64]:
-    """Return the numbers of valid points `[sample]`, after a check of them."""
+    """Return the numbers of valid points `[sample]`, after a check of them.
+
+    Raises:
+        DataError: One is no whole number, or larger than there are points.
+    """
     found, lead = [], columns["coordinates"].parts
     points = {id(part): one for part, one in zip(columns["counts"].parts, lead, strict=True)}
     for start, part, values in columns["counts"].blocks():
@@ -313,7 +317,11 @@ def check_size(part: Part, start: int, narrow: NDArray[np.float32], history: int
 
 
 def refuse(part: Part, start: int, values: NDArray[Any], bad: NDArray[np.bool_], expected: str) -> None:
-    """Name the first of the bad values of a part, from the sample `start` on, if there are any."""
+    """Name the first of the bad values of a part, from the sample `start` on, if there are any.
+
+    Raises:
+        DataError: There is one.
+    """
     if count := int(bad.sum()):
         sample, *index = (int(i) for i in np.unravel_index(int(bad.argmax()), bad.shape))
         where = f"sample {start + sample}" + (f", index {tuple(index)}" if index else "")

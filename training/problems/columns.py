@@ -113,6 +113,9 @@ class Column:
         """Read all samples in order: the first one's number over all files, the part it is in, and the samples.
 
         Samples with fewer points than others are padded with zeros.
+
+        Raises:
+            DataError: A part holds something else than real numbers.
         """
         for start, part in zip(self.starts, self.parts, strict=False):
             for offset, values in part.array.blocks():
@@ -299,6 +302,9 @@ def shape(problem: ProblemFile, name: str, found: LazyArray, path: Path) -> tupl
     """Return the shape of a tensor's sample, `[(component)]` of numbers and `[(time), (component), *grid]` of a field.
 
     Axes of one value are dropped where there are more axes than names: `[sample, 1, *grid]` is a scalar field.
+
+    Raises:
+        DataError: The array has other axes or components than the problem file says.
     """
     one, sides = problem.in_files[name], found.shape[1:]
     unexpected = partial(mismatch, path, found.name)

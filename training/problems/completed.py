@@ -120,6 +120,9 @@ def steady(found: LazyArray, path: Path, sentence: str) -> LazyArray:
     """Return an array `[sample, time, …]` whose frames are all the same without the axis of time.
 
     What is read later is checked then; the sentence about one that changes has gaps for its sample and frame.
+
+    Raises:
+        DataError: They are not the same, when they are read.
     """
 
     def still(start: int, values: NDArray[Any]) -> NDArray[Any]:

@@ -56,7 +56,11 @@ HOLDS_TIMES = "it holds times: see the section [time], if there is one"
 
 
 def on_grid(made: Draft, file: DataFile, outputs: Sequence[str], numeric: Sequence[LazyArray]) -> Draft:
-    """Complete the draft for fields on a grid, by the arrays of numbers."""
+    """Complete the draft for fields on a grid, by the arrays of numbers.
+
+    Raises:
+        DraftError: There are no fields, or no samples.
+    """
     fields = fields_of(numeric)
     if not fields:
         raise DraftError(nothing(made, file, "fields [sample, *grid], which numbers alone do not need,"))

@@ -86,7 +86,11 @@ def region(problem: ProblemFile, one: Quantity) -> tuple[list[tuple[str, int | N
 
 
 def parts_of(problem: ProblemFile, one: Quantity) -> tuple[str, ...]:
-    """Return what an integral is taken over; on points the domain is the input with what every point measures."""
+    """Return what an integral is taken over; on points the domain is the input with what every point measures.
+
+    Raises:
+        ValueError: It is over nothing, or no input says what points measure.
+    """
     if not one.over:
         raise ValueError(f"outputs.{one.name}.over: expected what it is taken over but got nothing")
     if not problem.scattered or DOMAIN not in one.over:
@@ -101,7 +105,11 @@ def parts_of(problem: ProblemFile, one: Quantity) -> tuple[str, ...]:
 
 
 def located(label: str, name: str, known: dict[str, Quantity], expected: str) -> tuple[str, int | None]:
-    """Divide `NAME` or `NAME.COMPONENT` into a field's name and the number of its component."""
+    """Divide `NAME` or `NAME.COMPONENT` into a field's name and the number of its component.
+
+    Raises:
+        ValueError: There is no such field or component.
+    """
     name, _, component = name.partition(".")
     if name not in known:
         raise ValueError(f"{label}: expected {expected} ({', '.join(known) or 'none'}) but got {name!r}")

@@ -110,7 +110,11 @@ def add_parameter(made: Draft, one: LazyArray) -> None:
 
 
 def named_outputs(file: DataFile, outputs: Sequence[str]) -> list[str]:
-    """Return the arrays that a user calls outputs, by their names in the file or on the wire."""
+    """Return the arrays that a user calls outputs, by their names in the file or on the wire.
+
+    Raises:
+        DraftError: One of them is no array of the file.
+    """
     on_wire = {wire_name(name): name for name in reversed([*file.arrays])}
     ends = Counter(re.split(r"[/.]", name)[-1] for name in file.arrays)
     alone = {end: name for name in file.arrays if ends[end := re.split(r"[/.]", name)[-1]] == 1}
@@ -152,6 +156,9 @@ def assign_roles(made: Draft, file: DataFile, outputs: Sequence[str], doubt: str
     """Decide which fields are inputs and which are outputs: as the user or the layout says, or by a marked guess.
 
     `doubt` is why the outputs are a guess already.
+
+    Raises:
+        DraftError: What is said to be an output cannot be one.
     """
     chosen = outputs or [name for name in file.outputs if name in file.arrays]
     for name in chosen:

@@ -35,7 +35,11 @@ class DataError(UserError):
 
 
 def checked_share(value: float | int) -> float | int:  # noqa: PYI041 -- annotations are checked at run time
-    """Return a share between 0 and 1, or a whole number of samples."""
+    """Return a share between 0 and 1, or a whole number of samples.
+
+    Raises:
+        ValueError: It is neither.
+    """
     if 0 < value < 1:
         return value
     if value >= 1 and value == value // 1:
@@ -146,7 +150,11 @@ class MaskSection(Frozen):
 
 
 def with_points(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of a problem file with `[points]`, and with the axis, input and parameter that it makes."""
+    """Return the tables of a problem file with `[points]`, and with the axis, input and parameter that it makes.
+
+    Raises:
+        ValueError: The sections contradict one another.
+    """
     found = dict(values)
     section = PointsSection.model_validate(found["points"])
     if section.merge and section.counts is not None:
@@ -177,7 +185,11 @@ def with_points(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_mask(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the tables of a problem file with `[mask]`, and with the input that it makes, the last one."""
+    """Return the tables of a problem file with `[mask]`, and with the input that it makes, the last one.
+
+    Raises:
+        ValueError: The sections contradict one another.
+    """
     section, inputs = MaskSection.model_validate(values["mask"]), dict(values.get("inputs") or {})
     if values.get("points") is not None:
         raise ValueError("mask: expected none with [points]")
