@@ -52,7 +52,7 @@ class Settings:
         return torch.optim.AdamW(network.parameters(), self.learning_rate, weight_decay=self.weight_decay)
 
 
-def settings_of_rates(batch: int, adamw: Iterable[float], muon: Iterable[float] = ()) -> list[dict[str, Any]]:
+def settings_of_rates(batch: int, adamw: Iterable[float], muon: Iterable[float]) -> list[dict[str, Any]]:
     """Return the settings that a network is tuned over, as rows of results have them: a rate with either optimiser."""
     rates: list[dict[str, Any]] = [{"learning_rate": rate, "batch": batch} for rate in adamw]
     return rates + [{"learning_rate": rate, "batch": batch, "optimiser": "muon"} for rate in muon]

@@ -57,11 +57,11 @@ def heat(rng: np.random.Generator) -> Sample:
     return {"xy": points, "triangles": triangles, "edge": edge, "source": 10 * source, "heat": found}
 
 
-def bumps(points: Array, rng: np.random.Generator, count: int = 3) -> Array:
-    """Draw a sum of Gaussians."""
-    centre, width = rng.uniform(-0.7, 0.7, (count, 2)), rng.uniform(0.2, 0.5, count)
+def bumps(points: Array, rng: np.random.Generator) -> Array:
+    """Draw a sum of three Gaussians."""
+    centre, width = rng.uniform(-0.7, 0.7, (3, 2)), rng.uniform(0.2, 0.5, 3)
     squares = ((points[:, None] - centre) ** 2).sum(axis=2)
-    return np.asarray(np.exp(-squares / (2 * width**2)) @ rng.normal(0, 1, count))
+    return np.asarray(np.exp(-squares / (2 * width**2)) @ rng.normal(0, 1, 3))
 
 
 # Drift

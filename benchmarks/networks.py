@@ -129,9 +129,9 @@ class FactorisedLayer(nn.Module):
         return found
 
 
-def factorised(samples: Samples, *, modes: int, channels: int = 32) -> nn.Module:
+def factorised(samples: Samples, *, modes: int) -> nn.Module:
     """Return the factorised FNO (Tran et al., ICLR 2023), as wide as FNO."""
-    sides = samples.output.shape[1:]
+    sides, channels = samples.output.shape[1:], 32
     conv = CONVOLUTIONS[len(sides)]
     layers = [FactorisedLayer([min(modes, side) // 2 for side in sides], channels) for _ in range(4)]
     out = (conv(channels, 2 * channels, 1), nn.GELU(), conv(2 * channels, 1, 1))
@@ -158,11 +158,11 @@ class ConvNextBlock(nn.Module):
 class ConvNextUNet(nn.Module):
     """The U-Net of ConvNeXt blocks that The Well is measured with (Ohana et al., NeurIPS 2024), for one axis, too."""
 
-    def __init__(self, inputs: int, outputs: int, axes: int, channels: int = 32, levels: int = 3) -> None:
+    def __init__(self, inputs: int, outputs: int, axes: int) -> None:
         super().__init__()
         conv, up = CONVOLUTIONS[axes], (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)[axes - 1]
-        wide = [channels * 2**level for level in range(levels + 1)]
-        self.first, self.last = conv(inputs, channels, 3, padding=1), conv(channels, outputs, 3, padding=1)
+        wide = [32, 64, 128, 256]
+        self.first, self.last = conv(inputs, wide[0], 3, padding=1), conv(wide[0], outputs, 3, padding=1)
         pairs = [*itertools.pairwise(wide)]
         self.down = nn.ModuleList(nn.Sequential(nn.GroupNorm(1, a), conv(a, b, 2, stride=2)) for a, b in pairs)
         self.up = nn.ModuleList(nn.Sequential(nn.GroupNorm(1, b), up(b, a, 2, stride=2)) for a, b in pairs)

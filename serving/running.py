@@ -76,18 +76,17 @@ def _running(path: Path) -> dict[str, Any] | None:
     return None
 
 
-def wait_for_models(url: str, newest: dict[str, int], seconds: float = LOADING_SECONDS) -> str:
+def wait_for_models(url: str, newest: dict[str, int]) -> str:
     """Wait until a running service serves what its repository holds, and say so in a sentence.
 
     Args:
         url: Where it listens.
         newest: The highest version of each model in the repository.
-        seconds: The longest wait.
 
     Returns:
         What is served at the end, and what is not yet. A service that requires keys names no model.
     """
-    end, before, since = time.monotonic() + seconds, None, time.monotonic()
+    end, before, since = time.monotonic() + LOADING_SECONDS, None, time.monotonic()
     time.sleep(PAUSE_SECONDS)
     while True:
         readiness, served = _get(f"{url}/health/ready") or {}, _get(f"{url}/v1/models")

@@ -349,9 +349,9 @@ def points(text: str) -> tuple[int, ...]:
     return tuple(each for each in found if each)
 
 
-def whole_number(text: str, digits: int = 9) -> int | None:
-    """Return the whole number that a text of few digits is, or None."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= digits else None
+def whole_number(text: str) -> int | None:
+    """Return the whole number that a text of at most nine digits is, or None."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= 9 else None
 
 
 def _invalid(name: str, expected: str, found: str) -> Problem:

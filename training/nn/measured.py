@@ -30,6 +30,7 @@ from training.nn.pointwise import Normaliser
 
 FEATURES = 4
 """Fields per width: the slopes along both axes and the curvatures along both axes."""
+HIDDEN = 48  # features of the network that tells the scale of a pressure
 
 
 class AxisDifferences:
@@ -213,14 +214,14 @@ class PressureScale(nn.Module):
     reference: Tensor
     thresholds: Tensor
 
-    def __init__(self, side: int, hidden: int = 48) -> None:
+    def __init__(self, side: int) -> None:
         super().__init__()
         self.side = side
         self.register_buffer("reference", torch.ones(()))
         self.register_buffer("thresholds", torch.tensor(THRESHOLDS), persistent=False)
         shape = MODES**2 + len(WIDTHS) * len(THRESHOLDS)
         self.normaliser = Normaliser((shape,))
-        self.network = nn.Sequential(nn.Linear(shape, hidden), nn.SiLU(), nn.Linear(hidden, 1))
+        self.network = nn.Sequential(nn.Linear(shape, HIDDEN), nn.SiLU(), nn.Linear(HIDDEN, 1))
         self.network.requires_grad_(requires_grad=False)  # `fit` does what training would
 
     def forward(self, solution: Plane) -> Float[Tensor, "batch 1 1"]:

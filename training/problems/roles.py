@@ -60,7 +60,7 @@ KINDS = {
 }
 
 
-def sort_out(made: Draft, one: LazyArray, outputs: Collection[str] = ()) -> bool:
+def sort_out(made: Draft, one: LazyArray, outputs: Collection[str]) -> bool:
     """Leave out an array that holds no real numbers or only a record of the run, and return whether it was left out."""
     if one.dtype.kind not in NUMERIC:
         kind = "struct" if one.dtype.names else str(one.dtype)

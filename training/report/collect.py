@@ -336,7 +336,7 @@ def expected_seconds(recipe: Recipe, metrics: Path) -> float:
     return sum(shares(recipe)) * run_folder.training_seconds(metrics)
 
 
-def train_on_share(recipe: Recipe, share: float, run: Path, data: Path, workers: int = 0) -> Amount:
+def train_on_share(recipe: Recipe, share: float, run: Path, data: Path, workers: int) -> Amount:
     """Train once more on a share of the data; a finished training is not repeated, an interrupted one continues."""
     folder = run / FOLDER / f"{share:g}"
     fit_, time = recipe.fit, recipe.fit.seconds

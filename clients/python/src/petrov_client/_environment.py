@@ -39,7 +39,7 @@ _REMEDIES = {
 
 
 @contextmanager
-def usable(root_certificates: RootCertificates | None = None) -> Iterator[None]:
+def usable(root_certificates: RootCertificates | None) -> Iterator[None]:
     """Make a client, which prepares the proxies of all variables, also those that other hosts are reached through.
 
     Raises:
@@ -110,7 +110,7 @@ def checked_roots(root_certificates: RootCertificates | None, *, encrypted: bool
         raise ValueError("root_certificates are for https:// without a transport, and for gRPC with tls")
 
 
-def authorities(root_certificates: RootCertificates | None = None) -> bytes | None:
+def authorities(root_certificates: RootCertificates | None) -> bytes | None:
     """Return the certificates for gRPC, which are those for HTTP; None for its own, where the system has no file.
 
     Raises:

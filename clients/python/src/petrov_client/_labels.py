@@ -31,9 +31,7 @@ class Labels:
     tensor: TensorInfo
     order: tuple[str, ...]  # the dimensions in the caller's order
 
-    def put_on(
-        self, output: npt.NDArray[Any], tensor: TensorInfo, piece: slice | None = None, step: float | None = None
-    ) -> Any:
+    def put_on(self, output: npt.NDArray[Any], tensor: TensorInfo, piece: slice | None, step: float | None) -> Any:
         """Return an output as `labelled` does, its dimensions in the caller's order where it has the same ones.
 
         Frames that are `step` apart have their times, unless those of the input have coordinates.
