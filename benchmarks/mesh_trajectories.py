@@ -222,7 +222,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         used, steps = train(step, training, settings, *given)
         epochs = steps * settings.batch / len(training) / (training.states.shape[1] - 1)
         facts = {"epochs": epochs, "steps": steps, "seconds": used}
-        facts["parameters"] = sum(each.numel() * (2 if each.is_complex() else 1) for each in step.parameters())
+        facts["parameters"] = sum(each.numel() for each in step.parameters())
         roll = partial(rollout, step.eval())
     frames = max(request.get("frames", 0), held.states.shape[1] - 1)
     errors, finite = measure(roll, held, frames)

@@ -301,9 +301,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
         facts = {"epochs": steps * settings.batch / len(training), "steps": steps, "seconds": used}
     if stepping:  # for `Rollout`
         np.savez(request["weights"], **{name: each.detach().numpy() for name, each in network.named_parameters()})
-    facts["parameters"] = sum(
-        each.numel() * (2 if stepping and each.is_complex() else 1) for each in network.parameters()
-    )
+    facts["parameters"] = sum(each.numel() for each in network.parameters())
     if isinstance(held, Samples):
         if request.get("averaged"):
             network = own_data.MeanOverFlips(network, request["prepared"])

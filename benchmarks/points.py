@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import math
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,7 +27,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from benchmarks.attentions import AttentionNetwork, Gnot, LinearAttention, LowRankAttention, PhysicsAttention
-from benchmarks.loop import OURS, PETROV, WITH_ADAMW, Samples, Settings, measure, settings_of_rates, train
+from benchmarks.loop import OURS, PETROV, WITH_ADAMW, Samples, Settings, figures, measure, settings_of_rates, train
 from benchmarks.networks import fields, moments
 
 SAMPLES, TUNING = 650, 60.0  # processor seconds
@@ -375,11 +374,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
             settings = Settings(**request["settings"])
             used, steps = train(network, training, settings, request["seconds"], request["seed"], cropped)
             facts = {"epochs": steps * settings.batch / len(training), "steps": steps, "seconds": used}
-    errors = measure(network, held)
-    spread = float(errors.std() / math.sqrt(len(errors)))
-    facts |= {"parameters": sum(each.numel() for each in network.parameters())}
-    figures = {"error": float(errors.mean()), "standard_error": spread, "samples": len(errors)}
-    return figures | facts | {"errors": [float(f"{each:.4g}") for each in errors.tolist()]}
+    return figures(measure(network, held), facts | {"parameters": sum(each.numel() for each in network.parameters())})
 
 
 if __name__ == "__main__":

@@ -131,7 +131,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
     else:
         network = BASELINES[request["network"]](training, **request["sizes"])
         used, steps = train(network, training, Settings(**request["settings"]), request["seconds"], request["seed"])
-        count = sum(each.numel() * (2 if each.is_complex() else 1) for each in network.parameters())
+        count = sum(each.numel() for each in network.parameters())
         facts = {"parameters": count, "seconds": used, "epochs": steps * BATCH / len(training)}
         frames = rollout(network, states[:, 0], (), states.shape[1] - 1)
     return figures(frames, states[:, 1:], training.components) | facts
