@@ -147,9 +147,9 @@ def facts_of(training: dict[str, Any], used: float) -> dict[str, Any]:
 
 def fit_command(request: dict[str, Any], run: Path) -> list[str]:
     """Return the command that trains from a problem file in the folder of a run, or goes on with it."""
-    problem, train = Path(request["prepared"]["problem"]), request["prepared"]["counts"][0]
+    problem = Path(request["prepared"]["problem"])
     settings = [f"fit.seconds={request['seconds']}", f"seed={request['seed']}", 'formats=["onnx"]']
-    settings += [f"fit.share={request['samples'] / train}"] if "samples" in request else []
+    settings += [f"fit.share={request['samples'] / request['prepared']['counts'][0]}"] if "samples" in request else []
     settings += [f"fit.{key}={json.dumps(value)}" for key, value in request.get("settings", {}).items()]
     arguments = [argument for each in settings for argument in ("--set", each)]
     command = [sys.executable, "-m", "training", "fit", str(problem), "--out", str(run), *arguments]

@@ -9,7 +9,6 @@ frame. `python -m benchmarks.trajectories REQUEST` trains one network, with the 
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.harness import Array, ResultFile, Row, children_seconds, interpreter, run
+from benchmarks.harness import Array, ResultFile, Row, interpreter, run
 from benchmarks.loop import Settings, parted, settings_of_rates, train
 from benchmarks.networks import BASELINES, rollout, rollout_errors, trajectories
 
@@ -139,25 +138,13 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 def trained(request: dict[str, Any], starts: list[Tensor], frames: int) -> tuple[Tensor, dict[str, Any]]:
     """Return the rollouts of what `python -m training fit` trains from a problem file, and how long that took."""
-    from benchmarks.own_data import facts_of  # noqa: PLC0415 -- only the environment of this project has what it imports
-    from training.checkpoint import load_operator  # noqa: PLC0415
+    from benchmarks.own_data import fitted  # noqa: PLC0415 -- only the environment of this project has what it imports
 
-    problem = Path(request["prepared"]["problem"])
-    out = Path("runs") / f"trajectories-{problem.stem}-{request['seconds']:g}-{request['seed']}"
-    settings = (
-        f"fit.seconds={request['seconds']}",
-        f"fit.least={LEAST}",
-        f"seed={request['seed']}",
-        'formats=["onnx"]',
-    )
-    arguments = itertools.chain.from_iterable(("--set", each) for each in settings)
-    command = ["-m", "training", "fit", str(problem), "--no-amounts", "--out", str(out), *arguments]
-    before = children_seconds()
-    print(run([sys.executable, *command, "--data", str(problem.parent), "--resume"]), file=sys.stderr)
-    found, used = load_operator(out), children_seconds() - before
+    operator, facts = fitted(request | {"settings": {"least": LEAST}}, "trajectories")
+    rolled: Any = operator
     with torch.inference_mode():
-        fields = found.operator.eval().rollout(starts, frames)
-    facts = {"parameters": found.card.checkpoint["parameters"]} | facts_of(found.card.training, used)
+        fields = rolled.rollout(starts, frames)
+    facts |= {"parameters": sum(each.numel() for each in operator.parameters())}
     return fields[0] if len(fields) == 1 else torch.stack(fields, dim=-1), facts
 
 
