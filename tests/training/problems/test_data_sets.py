@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import meshio
@@ -17,10 +17,8 @@ import zarr
 from numpy.typing import NDArray
 from scipy.io import savemat
 from scipy.ndimage import gaussian_filter
-from typer.testing import CliRunner
 
-from tests.drafts import read
-from training.commands import app
+from tests.drafts import Case, described, read
 from training.data.dataset import SampleFile
 from training.data.prepare import prepare
 from training.data.readers import LazyArray, ReadError, open_file
@@ -28,7 +26,7 @@ from training.data.readers.hdf5 import unpacked
 from training.problems.draft import draft
 from training.problems.draft_file import DraftError
 from training.problems.problem_file import ProblemFile
-from training.problems.sections import DataError, ProblemFileError, unconfirmed
+from training.problems.sections import DataError, ProblemFileError
 
 RNG = np.random.default_rng(0)
 SAMPLES = 12
@@ -38,16 +36,6 @@ FRAMES = K[:, None] * np.arange(1.0, 6)[None, :, None, None]
 XY = RNG.random((SAMPLES, 25, 2))
 STRESS = XY.sum(axis=2)
 Arrays = dict[str, NDArray[Any]]
-
-
-class Case(NamedTuple):
-    """A layout: what writes it, the files to describe, the outputs, what is asked, and the values that are right."""
-
-    write: Callable[[Path], object]
-    files: tuple[str, ...]
-    outputs: str
-    asked: set[str]
-    values: Arrays
 
 
 def pdearena(folder: Path) -> None:
@@ -333,23 +321,9 @@ CASES = {
 }
 
 
-def described(folder: Path, files: tuple[str, ...], outputs: str) -> str:
-    names = ["--outputs", outputs] if outputs else []
-    given = [str(folder / file) for file in files]
-    return CliRunner().invoke(app, ["describe", *given, *names], catch_exceptions=False).stdout
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    case.write(tmp_path)
-    text = described(tmp_path, case.files, case.outputs)
-    assert {*unconfirmed(text).values()} == case.asked
-    _, samples = read(text, tmp_path)
-    found = samples.read(range(SAMPLES))
-    assert {*found} >= {*case.values}
-    for tensor, values in case.values.items():
-        np.testing.assert_allclose(found[tensor], values, rtol=1e-4, err_msg=tensor)
+    CASES[name].check(tmp_path, rtol=1e-4)
 
 
 @pytest.mark.parametrize("write", [split_groups, split_files])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import h5py
 import numpy as np
@@ -13,30 +11,18 @@ import pytest
 import xarray
 from numpy.typing import NDArray
 from scipy.io import savemat
-from typer.testing import CliRunner
 
-from training.commands import app
-from training.data.dataset import SampleFile
+from tests.drafts import Case, contents, described
 from training.data.prepare import prepare
 from training.data.readers import ReadError
-from training.problems.problem_file import ProblemFile, read_problem_file
-from training.problems.sections import DataError, unconfirmed
+from training.problems.problem_file import read_problem_file
+from training.problems.sections import DataError
 
 RNG = np.random.default_rng(0)
 K = 1 + RNG.random((20, 8, 9))
 NU = RNG.uniform(0.1, 1, 20)
 XY = RNG.random((20, 12, 2))
 Arrays = dict[str, NDArray[Any]]
-
-
-class Case(NamedTuple):
-    """A layout: what writes it, the files to describe, the outputs, what is asked, and the values that are right."""
-
-    write: Callable[[Path], object]
-    files: str
-    outputs: str
-    asked: set[str]
-    values: Arrays
 
 
 def per_file(folder: Path) -> None:
@@ -177,34 +163,14 @@ CASES = {
 }
 
 
-def described(folder: Path, files: str, outputs: str) -> str:
-    names = ["--outputs", outputs] if outputs else []
-    found = CliRunner().invoke(app, ["describe", str(folder / files), *names], catch_exceptions=False)
-    return found.stdout
-
-
-def read(text: str, folder: Path) -> tuple[ProblemFile, dict[str, NDArray[Any]]]:
-    """Read what a problem file says, its guesses confirmed."""
-    (folder / "problem.toml").write_text(re.sub(r"  # guess:.*", "", text))
-    problem = read_problem_file(folder / "problem.toml")
-    samples = SampleFile(prepare(problem, folder, folder / "data"), problem)
-    return problem, samples.read(range(sum(samples.counts)))
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
-    case.write(tmp_path)
-    text = described(tmp_path, case.files, case.outputs)
-    assert {*unconfirmed(text).values()} == case.asked
-    _, found = read(text, tmp_path)
-    for tensor, values in case.values.items():
-        np.testing.assert_allclose(found[tensor], values, rtol=1e-6, err_msg=tensor)
+    CASES[name].check(tmp_path, rtol=1e-6)
 
 
 def test_groups_of_unequal_sizes_are_samples_with_points_of_their_own(tmp_path: Path) -> None:
     ragged(tmp_path)
-    _, found = read(described(tmp_path, "clouds.h5", "u"), tmp_path)
+    found = contents(described(tmp_path, "clouds.h5", "u"), tmp_path)
     assert found["counts"].tolist() == [12 - number % 3 for number in range(20)]
     assert found["u"][1, :11] == pytest.approx(XY[1, :11, 0])
 
@@ -213,7 +179,7 @@ def test_a_coordinate_on_the_grid_is_named_and_may_be_an_input(tmp_path: Path) -
     swept().assign_coords(depth=(("x", "y"), K[0].T), nu=NU).to_netcdf(tmp_path / "sea.nc")
     text = described(tmp_path, "sea.nc", "u")
     assert "# left out: depth: a coordinate of x, y: if the outputs depend on it, write a table of [inputs]" in text
-    _, found = read(text + "[inputs.bottom]\nkey = 'depth'\nstatic = true\n", tmp_path)
+    found = contents(text + "[inputs.bottom]\nkey = 'depth'\nstatic = true\n", tmp_path)
     np.testing.assert_allclose(found["bottom"], np.broadcast_to(K[0], K.shape), rtol=1e-6)
 
 
@@ -245,7 +211,7 @@ def test_a_row_of_parameters_may_be_in_files_of_its_own(parts: int, tmp_path: Pa
     for number, part in enumerate(np.array_split(NU, parts)):
         np.save(tmp_path / f"nu_{number}.npy", part[None])
     more = {"data": "", "inputs": "", "outputs": "", "more": ""}
-    _, found = read(PROBLEM.format(**more, parameters='files = ["nu_*.npy"]\nkey = "array"'), tmp_path)
+    found = contents(PROBLEM.format(**more, parameters='files = ["nu_*.npy"]\nkey = "array"'), tmp_path)
     assert found["nu"] == pytest.approx(NU, rel=1e-6)
 
 
@@ -264,7 +230,7 @@ def test_samples_of_tensors_in_files_of_their_own_are_in_one_order(tmp_path: Pat
     numbered[["u"]].isel(sample=order).to_netcdf(tmp_path / "u.nc")
     said = rf"u\.nc: 'sample' is {order[0]} at sample 0, and expected is 0, as in .*/k\.nc: bring"
     with pytest.raises(DataError, match=said):
-        read(described(tmp_path, "*.nc", "u"), tmp_path)
+        contents(described(tmp_path, "*.nc", "u"), tmp_path)
 
 
 def test_rows_of_a_table_are_in_the_order_of_their_numbers(tmp_path: Path) -> None:
@@ -273,7 +239,7 @@ def test_rows_of_a_table_are_in_the_order_of_their_numbers(tmp_path: Path) -> No
     (tmp_path / "runs.csv").write_text("\n".join(["id,nu", *(f"{number},{NU[number]}" for number in order)]))
     said = rf"runs\.csv: 'id' is {order[0]} at sample 0, and expected is 0, since nothing numbers those of .*fields"
     with pytest.raises(DataError, match=said):
-        read(described(tmp_path, "*[zv]", "u"), tmp_path)
+        contents(described(tmp_path, "*[zv]", "u"), tmp_path)
 
 
 def test_an_input_that_changes_in_time_has_to_be_declared(tmp_path: Path) -> None:
