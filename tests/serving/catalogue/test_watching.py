@@ -1,15 +1,12 @@
-"""What the catalogue does when Triton's replies or the repository's cards are wrong: a fault concerns one version."""
+"""What the catalogue does when Triton's replies are wrong or late: a fault concerns one version."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
@@ -17,113 +14,23 @@ from prometheus_client import CollectorRegistry, Counter
 from serving import service as service_module
 from serving import triton as triton_module
 from serving.catalogue import catalogue as catalogue_module
-from serving.catalogue.catalogue import Catalogue
-from serving.catalogue.repository import MAX_BYTES, Repository
+from serving.catalogue.repository import Repository
 from serving.local_triton.server import TritonServer
-from serving.observe import Metrics
 from serving.service import Service, Watcher
-from serving.settings import Settings
 from serving.triton import Triton
+from tests.serving.catalogue.fake_triton import (
+    CONFIGURATION,
+    INDEX,
+    OUTPUT,
+    FakeTriton,
+    change,
+    change_grid,
+    look_until,
+    looking,
+    reply,
+    served,
+)
 from tests.serving.http.test_gateway import sample
-
-INDEX = json.dumps([{"name": name, "version": "1", "state": "READY"} for name in ("good", "bad")])
-CONFIGURATION = json.dumps({"input": [{"name": "coefficient"}]})
-OUTPUT = json.dumps({"outputs": []})
-
-
-class FakeTriton:
-    """A socket server that lists two loaded models.
-
-    Attributes:
-        wrong: The reply to an inference of `bad`, as it goes over the wire.
-        index: The reply to a request for the loaded models.
-        hangs: Whether an inference of `bad` never gets its reply.
-        late: The end of the path of a request for the loaded models that never gets its reply.
-    """
-
-    def __init__(self) -> None:
-        self.wrong = reply("")
-        self.index = reply(INDEX, tensors=False)
-        self.hangs, self.late = False, ""
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                path, _, fields = head.split(" ", 1)[1].partition(" ")
-                length = [line for line in fields.lower().splitlines() if line.startswith("content-length")]
-                await reader.readexactly(int(length[0].split()[1]) if length else 0)
-                if (self.hangs and "/bad/" in path) or (self.late and path.endswith(self.late)):
-                    await reader.read()
-                writer.write(response := self.respond(path))
-                await writer.drain()
-                if not response.startswith(b"HTTP") or response.endswith(b"half"):
-                    return
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    def respond(self, path: str) -> bytes:
-        if path.endswith("index"):
-            return self.index
-        if path.endswith("infer"):
-            return self.wrong if "/bad/" in path else reply(OUTPUT)
-        return reply(CONFIGURATION, tensors=False)
-
-
-def reply(text: str, *, tensors: bool = True, status: str = "200 OK") -> bytes:
-    """Return a reply in HTTP; with tensors, it says where its JSON ends."""
-    split = f"Inference-Header-Content-Length: {len(text)}\r\n" if tensors else ""
-    return f"HTTP/1.1 {status}\r\nContent-Length: {len(text)}\r\n{split}\r\n{text}".encode()
-
-
-@pytest.fixture
-def repository(toy_repository: Path, tmp_path: Path) -> Path:
-    """Cards of `good` and `bad`."""
-    for name in ("good", "bad"):
-        shutil.copytree(toy_repository / "blur", tmp_path / name)
-        change(tmp_path, name, model=name)
-    return tmp_path
-
-
-def change(repository: Path, name: str, **changes: object) -> None:
-    card = repository / name / "1" / "card.json"
-    card.write_text(json.dumps(json.loads(card.read_text()) | changes))
-
-
-def change_grid(repository: Path, **changes: object) -> None:
-    """Change the grid in the card of `bad`."""
-    grid = json.loads((repository / "bad" / "1" / "card.json").read_text())["grid"]
-    change(repository, "bad", grid=grid | changes)
-
-
-@asynccontextmanager
-async def looking(repository: Path, warm_bytes: int = 2**26) -> AsyncIterator[tuple[Catalogue, FakeTriton]]:
-    """Yield a catalogue in front of a fake Triton."""
-    fake = FakeTriton()
-    async with await asyncio.start_server(fake.serve, "127.0.0.1", 0) as listening:
-        host, port = listening.sockets[0].getsockname()
-        inference = Triton(f"{host}:{port}", 2**20)
-        metrics = Metrics("test")
-        async with inference:
-            settings = Settings(repository=repository, request_seconds=5.0, companion_idle_seconds=60.0)
-            settings = settings.model_copy(update={"max_body_bytes": warm_bytes})
-            catalogue = Catalogue(settings, inference, metrics.catalogue)
-            yield catalogue, fake
-            await catalogue.close()
-
-
-async def look_until(catalogue: Catalogue, condition: Callable[[], bool]) -> None:
-    """Look again and again: a version whose warming has failed slowly is not tried at every look."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await catalogue.look()
-            await asyncio.sleep(0.02)
-
-
-def served(catalogue: Catalogue) -> list[str]:
-    return [model.name for model in catalogue.models()]
 
 
 async def test_a_model_that_is_loaded_again_is_asked_for_its_instances_again() -> None:
@@ -256,40 +163,6 @@ async def test_a_version_with_too_large_an_output_costs_itself_only(repository: 
         assert catalogue.readiness().missing == ("bad",)
 
 
-async def test_a_repository_that_is_away_for_a_moment_loses_nothing(repository: Path) -> None:
-    async with looking(repository) as (catalogue, fake):
-        fake.wrong = reply(OUTPUT)
-        await look_until(catalogue, lambda: catalogue.readiness().ready)
-        away = shutil.move(repository, repository.with_name("away"))
-        await catalogue.look()
-        assert served(catalogue) == ["bad", "good"]
-        shutil.move(away, repository)
-        await catalogue.look()
-        assert served(catalogue) == ["bad", "good"]
-        assert catalogue.readiness().ready
-
-
-async def test_a_model_whose_folder_cannot_be_listed_for_a_moment_stays(
-    repository: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refusing(function: Callable[..., Any]) -> Callable[..., Any]:
-        def call(path: Any = ".") -> Any:
-            if Path(path) == repository / "good":
-                raise PermissionError(13, "Permission denied", str(path))
-            return function(path)
-
-        return call
-
-    async with looking(repository) as (catalogue, fake):
-        fake.wrong = reply(OUTPUT)
-        await look_until(catalogue, lambda: catalogue.readiness().ready)
-        for name in ("listdir", "scandir"):
-            monkeypatch.setattr(os, name, refusing(getattr(os, name)))
-        await catalogue.look()
-        assert served(catalogue) == ["bad", "good"]
-        assert "good cannot be read: [Errno 13] Permission denied" in caplog.text
-
-
 async def test_a_version_that_cannot_be_warmed_for_an_unexpected_reason_is_logged_with_its_traceback(
     repository: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -384,163 +257,6 @@ async def test_a_busy_triton_loses_nothing_and_one_that_stays_silent_is_lost(
             await look_until(catalogue, lambda: catalogue.readiness().ready)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("", "{", "[" * 100_000, '{"model": "bad"}', "[]", " " * (MAX_BYTES + 1)),
-        *('{"card": ' * 5000 + "1" + "}" * 5000, '{"training": NaN}'),
-    ],
-    ids=["empty", "half", "deep", "incomplete", "a list", "large", "nested", "nan"],
-)
-async def test_a_card_that_cannot_be_read_is_logged_once_and_its_model_is_missing(
-    repository: Path, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    (repository / "bad" / "1" / "card.json").write_text(text)
-    await bad_is_missing(repository, caplog)
-
-
-@pytest.mark.parametrize("name", [b"caf\xe9", "\u6e29\u5ea6".encode()], ids=["no text", "no ASCII"])
-async def test_a_folder_whose_name_no_header_can_hold_costs_itself_only(
-    repository: Path, caplog: pytest.LogCaptureFixture, name: bytes
-) -> None:
-    shutil.copytree(repository / "good", repository / os.fsdecode(name))
-    async with looking(repository) as (catalogue, fake):
-        fake.wrong = reply(OUTPUT)
-        fake.index = reply(INDEX.replace("]", f', {{"name": "{"?" * len(name)}"}}]'), tensors=False)
-        fake.index = fake.index.replace(b"?" * len(name), name)
-        await catalogue.look()
-        await look_until(catalogue, lambda: served(catalogue) == ["bad", "good"])
-        assert catalogue.readiness().ready
-    assert caplog.text.count(f"expected a name of printable ASCII but found {os.fsdecode(name)!r}") == 1
-
-
-@pytest.mark.parametrize("text", ["{", "[]", '{"worst": Infinity}', '{"a": ' * 5000 + "1" + "}" * 5000])
-async def test_a_certificate_that_cannot_be_read_concerns_its_version(
-    repository: Path, text: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    (repository / "bad" / "1" / "certificate.json").write_text(text)
-    await bad_is_missing(repository, caplog)
-
-
-@pytest.mark.parametrize("file", ["card.json", "certificate.json"])
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to("/dev/zero")])
-async def test_only_regular_files_are_read(
-    repository: Path, file: str, make: Callable[[Path], None], caplog: pytest.LogCaptureFixture
-) -> None:
-    path = repository / "bad" / "1" / file
-    path.unlink()
-    make(path)
-    await bad_is_missing(repository, caplog)
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        *({"declared": [-1]}, {"declared": [200_000]}, {"minimum": 0}, {"minimum": 30, "maximum": 20}),
-        *({"unequal": [[16]]}, {"axes": ["row"]}),
-    ],
-)
-async def test_a_card_with_impossible_grids_is_refused(
-    repository: Path, changes: dict[str, object], caplog: pytest.LogCaptureFixture
-) -> None:
-    change_grid(repository, **changes)
-    await bad_is_missing(repository, caplog)
-
-
-async def bad_is_missing(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Check that `good` is served, and that the fault of `bad` is logged once."""
-    async with looking(repository) as (catalogue, _):
-        for _ in range(2):
-            await catalogue.look()
-        assert served(catalogue) == ["good"]
-        assert catalogue.readiness().missing == ("bad",)
-    assert caplog.text.count("card.json cannot be read") == 1
-
-
-async def test_a_card_and_a_certificate_that_are_copied_later_or_over_others_are_read(
-    repository: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    certificate = repository / "good" / "1" / "certificate.json"
-    text = certificate.read_text()
-    certificate.unlink()
-    async with looking(repository) as (catalogue, _):
-        await catalogue.look()
-        assert catalogue.model("good").certificate is None
-        certificate.write_text(text)
-        await catalogue.look()
-        assert catalogue.model("good").certificate == json.loads(text)
-        change(repository, "good", title="Trained again")
-        await look_until(catalogue, lambda: catalogue.find("good").title == "Trained again")
-        card = repository / "good" / "1" / "card.json"
-        half = card.read_text()[:100]
-        card.write_text(half)
-        await catalogue.look()
-        assert catalogue.find("good").title == "Trained again"
-        assert caplog.text.count("card.json cannot be read") == 1
-
-
-async def test_a_model_is_loaded_again_once_when_its_files_are_complete_and_not_while_they_are_written(
-    repository: Path,
-) -> None:
-    async with looking(repository) as (catalogue, fake):
-        fake.wrong = reply(OUTPUT)
-        answer, loads = fake.respond, list[str]()
-
-        def respond(path: str) -> bytes:
-            loads.extend([path] if path.endswith("/load") else [])
-            return answer(path)
-
-        fake.respond = respond  # type: ignore[method-assign]
-        await look_until(catalogue, lambda: catalogue.readiness().ready)
-        loads.clear()
-        beside, hidden = repository / "good" / "upload", repository / "good" / "1" / ".model.onnx.4f"
-        beside.mkdir()
-        for count in range(3):
-            for path in (beside / "model.onnx", hidden):
-                path.write_bytes(bytes(count))
-            await catalogue.look()
-            await catalogue.look()
-        assert loads == []
-        graph = repository / "good" / "1" / "model.onnx"
-        for count in range(3):
-            graph.write_bytes(bytes(count))
-            await catalogue.look()
-        assert loads == []
-        for _ in range(2):
-            await catalogue.look()
-        assert loads == ["/v2/repository/models/good/load"]
-
-
-async def test_a_served_version_whose_files_no_longer_load_is_named_until_they_do(repository: Path) -> None:
-    async with looking(repository) as (catalogue, fake):
-        fake.wrong = reply(OUTPUT)
-        await look_until(catalogue, lambda: catalogue.readiness().ready)
-        answer, graph = fake.respond, repository / "good" / "1" / "model.onnx"
-        refused = reply('{"error": "load failed: version 1 is at UNAVAILABLE state: no graph"}', tensors=False)
-        refused = refused.replace(b"200 OK", b"400 Bad Request")
-        fake.respond = lambda path: refused if path.endswith("/load") else answer(path)  # type: ignore[method-assign]
-        graph.write_bytes(b"no graph")
-        reason = "not served: good (version 1 cannot be loaded by Triton)"
-        await look_until(catalogue, lambda: catalogue.readiness().reason == reason)
-        assert catalogue.readiness().ready
-        assert served(catalogue) == ["bad", "good"]  # what was loaded before stays, until Triton is restarted
-        await catalogue.look()
-        assert newest_served(catalogue) == {"good": 0.0, "bad": 1.0}
-        fake.respond = answer  # type: ignore[method-assign]
-        graph.write_bytes(b"a graph")
-        await look_until(catalogue, lambda: catalogue.readiness().reason is None)
-        await catalogue.look()
-        assert newest_served(catalogue) == {"good": 1.0, "bad": 1.0}
-
-
-async def test_a_card_of_another_model_is_refused(repository: Path, caplog: pytest.LogCaptureFixture) -> None:
-    change(repository, "bad", model="good")
-    async with looking(repository) as (catalogue, _):
-        await catalogue.look()
-        assert served(catalogue) == ["good"]
-    assert "expected the card of bad version 1 but found that of good version 1" in caplog.text
-
-
 async def test_a_watcher_that_fails_is_logged_and_restarted(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -563,30 +279,6 @@ async def test_a_watcher_that_fails_is_logged_and_restarted(
     assert caplog.text.count("the watcher of the repository failed") == 2
     assert "ValueError: second" in caplog.text
     running.cancel()
-
-
-async def test_a_refused_version_leaves_the_one_before_in_place_and_is_counted(
-    repository: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shutil.copytree(repository / "good" / "1", repository / "good" / "2")  # its card names version 1
-    async with looking(repository) as (catalogue, fake):
-        fake.index = reply(
-            json.dumps([{"name": "good", "version": number, "state": "READY"} for number in ("1", "2")]), tensors=False
-        )
-        await catalogue.look()
-        assert catalogue.find("good").version == 1
-        assert newest_served(catalogue) == {"good": 0.0, "bad": 0.0}
-        for name in ("good/2", "bad"):
-            shutil.rmtree(repository / name)
-        await catalogue.look()
-        assert newest_served(catalogue) == {"good": 1.0}
-    assert "expected the card of good version 2 but found that of good version 1" in caplog.text
-
-
-def newest_served(catalogue: Catalogue) -> dict[str, float]:
-    """Return the values of the gauge by model."""
-    [family] = catalogue._newest_served.collect()
-    return {sample.labels["model"]: sample.value for sample in family.samples}
 
 
 async def test_a_failing_watcher_is_a_reason_of_readiness_and_a_metric(
