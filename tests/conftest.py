@@ -6,8 +6,6 @@ import asyncio
 import fcntl
 import functools
 import gc
-import hashlib
-import json
 import os
 import shutil
 import socket
@@ -37,7 +35,7 @@ from serving.service import Service
 from serving.settings import Settings
 from serving.system import StartupError
 from serving.triton import Triton
-from tests import distribution, toy_fields, toy_gauges, toy_rollouts, toy_sequences
+from tests import distribution, toy_blur, toy_fields, toy_gauges, toy_rollouts, toy_sequences
 
 # Tests run many processes on few cores: threads that wait for one another would spend most of the time waiting.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -56,18 +54,6 @@ hypothesis.settings.register_profile("suite", hypothesis.settings.default, deadl
 hypothesis.settings.load_profile("suite")
 
 ENVIRONMENT = Path(__file__).parents[1] / ".runtime" / "triton-env"
-KERNEL = np.outer([1, 2, 1], [1, 2, 1]).astype(np.float32) / 16
-CONFIG = """\
-name: "{name}"
-backend: "{backend}"
-max_batch_size: 8
-input {{ name: "coefficient" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
-output {{ name: "solution" data_type: TYPE_FP32 dims: [ -1, -1 ] }}
-version_policy {{ latest {{ num_versions: 2 }} }}
-instance_group {{ count: 1 kind: KIND_CPU }}
-dynamic_batching {{ }}
-parameters {{ key: "{threads}" value {{ string_value: "1" }} }}
-"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -114,7 +100,7 @@ def blur() -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
         _, rows, columns = fields.shape
         padded = np.pad(fields, ((0, 0), (1, 1), (1, 1)))
         shifts = [(i, j) for i in range(3) for j in range(3)]
-        return sum(KERNEL[i, j] * padded[:, i : i + rows, j : j + columns] for i, j in shifts)
+        return sum(toy_blur.KERNEL[i, j] * padded[:, i : i + rows, j : j + columns] for i, j in shifts)
 
     return blurred
 
@@ -139,8 +125,7 @@ def toy_repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _write_toys(repository: Path) -> None:
-    _add(repository, "blur", "onnx", _onnx_blur())
-    _add(repository, "blur_torchscript", "torchscript", _traced_blur())
+    toy_blur.add(repository)
     toy_sequences.add(repository)
     toy_fields.add(repository)
     toy_fields.add_derivatives(repository)
@@ -326,117 +311,3 @@ def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
         if time.monotonic() > end:
             raise TimeoutError
         time.sleep(0.05)
-
-
-def _onnx_blur() -> bytes:
-    import onnx.helper as make  # noqa: PLC0415 - few tests need it
-    from onnx import TensorProto, numpy_helper  # noqa: PLC0415 - as above
-
-    axes = ["batch", "row", "column"]
-    graph = make.make_graph(
-        [
-            make.make_node("Unsqueeze", ["coefficient", "channel"], ["image"]),
-            make.make_node("Conv", ["image", "kernel"], ["smooth"], pads=[1, 1, 1, 1]),
-            make.make_node("Squeeze", ["smooth", "channel"], ["solution"]),
-        ],
-        "blur",
-        [make.make_tensor_value_info("coefficient", TensorProto.FLOAT, axes)],
-        [make.make_tensor_value_info("solution", TensorProto.FLOAT, axes)],
-        [numpy_helper.from_array(np.array([1]), "channel"), numpy_helper.from_array(KERNEL[None, None], "kernel")],
-    )
-    serialised: bytes = make.make_model(
-        graph, opset_imports=[make.make_opsetid("", 18)], ir_version=9
-    ).SerializeToString()
-    return serialised
-
-
-def _traced_blur() -> bytes:
-    import io  # noqa: PLC0415 - as torch
-    import warnings  # noqa: PLC0415 - as torch
-
-    import torch  # noqa: PLC0415 - seconds, and few tests need it
-
-    class Blur(torch.nn.Module):
-        kernel: torch.Tensor
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("kernel", torch.from_numpy(KERNEL)[None, None])
-
-        def forward(self, coefficient: torch.Tensor) -> torch.Tensor:
-            return torch.nn.functional.conv2d(coefficient[:, None], self.kernel, padding=1)[:, 0]
-
-    buffer = io.BytesIO()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is deprecated, and still served
-        torch.jit.save(torch.jit.trace(Blur(), torch.ones(2, 5, 4)), buffer)
-    return buffer.getvalue()
-
-
-def _add(repository: Path, name: str, form: str, artefact: bytes) -> None:
-    """Write config, artefact, card and certificate of version 1."""
-    backend, file, threads = {
-        "onnx": ("onnxruntime", "model.onnx", "intra_op_thread_count"),
-        "torchscript": ("pytorch", "model.pt", "INTRA_OP_THREAD_COUNT"),
-    }[form]
-    version = repository / name / "1"
-    version.mkdir(parents=True)
-    (repository / name / "config.pbtxt").write_text(CONFIG.format(name=name, backend=backend, threads=threads))
-    (version / file).write_bytes(artefact)
-    (version / "card.json").write_text(json.dumps(_card(name, form)))
-    (version / "certificate.json").write_text(json.dumps(_certificate(name, form, file, artefact)))
-
-
-def _card(name: str, form: str) -> dict[str, Any]:
-    axes = ["batch", "row", "column"]
-    tensor = {"dtype": "FP32", "axes": axes, "shape": [None] * len(axes), "units": "1"}
-    return {
-        "model": name,
-        "version": 1,
-        "format": form,
-        "title": "A blur",
-        "problem": "darcy",
-        "equation": "u = k * a",
-        "boundary": "zero outside",
-        "inputs": [{"name": "coefficient", "meaning": "permeability", "positive": True, **tensor}],
-        "outputs": [{"name": "solution", "meaning": "smoothed permeability", "positive": False, **tensor}],
-        "grid": {
-            "axes": axes[1:],
-            "minimum": 4,
-            "maximum": 64,
-            "declared": [16, 24],
-            "points": "x_i = (1/2 + 420 i/(n-1))/421",
-        },
-        "limits": {"batch": 8},
-        "training": {
-            "distribution": "none",
-            "fields": 0,
-            "grids": [],
-            "epochs": 0,
-            "seconds": 0.0,
-            "preset": "tiny",
-            "seed": 0,
-        },
-        "errors": [{"grid": [16, 16], "fields": 1, "relative_l2": 0.0}],
-        "classical": [
-            {"grid": [16, 16], "fields": 1, "relative_l2": 0.0, "milliseconds": 1.0, "method": "convolution"}
-        ],
-        "checkpoint": {"sha256": "0" * 64, "parameters": 9},
-    }
-
-
-def _certificate(name: str, form: str, file: str, artefact: bytes) -> dict[str, Any]:
-    exact = {"max_abs": 0.0, "relative_l2": 0.0}
-    return {
-        "model": name,
-        "version": 1,
-        "format": form,
-        "artefact": {"file": file, "sha256": hashlib.sha256(artefact).hexdigest(), "bytes": len(artefact)},
-        "checkpoint": {"sha256": "0" * 64},
-        "tolerance": 1e-5,
-        "opset": 18,
-        "operators": {"Conv": 1, "Squeeze": 1, "Unsqueeze": 1},
-        "software": {"onnxruntime": "1"},
-        "comparisons": [{"shape": [2, 5, 7], "float32": exact, "float64": exact}],
-        "worst": {"float32": 0.0, "float64": 0.0},
-    }
