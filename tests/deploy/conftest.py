@@ -15,8 +15,15 @@ import pytest
 import yaml
 
 from tests.conftest import wait_until
+from tests.deploy.manifests import OVERLAYS, Resources, overlay
 
 PROMETHEUS = Path(__file__).parents[2] / "deploy" / "prometheus"
+
+
+@pytest.fixture(scope="module", params=OVERLAYS)
+def resources(request: pytest.FixtureRequest) -> Resources:
+    """Return the resources of an overlay for Kubernetes."""
+    return overlay(request.param)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ DEPLOY = ROOT / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
 OVERLAYS = ("cpu", "gpu")
 DEPLOYMENTS = ("compose", *OVERLAYS, "kserve")
+Resources = tuple[dict[str, Any], ...]
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def image_environment() -> dict[str, str]:
 
 
 @cache
-def built(folder: Path) -> tuple[dict[str, Any], ...]:
+def built(folder: Path) -> Resources:
     """Return the resources that kustomize builds from a folder."""
     kubectl = Path(sys.executable).with_name("kubectl")
     done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False)
@@ -88,7 +89,7 @@ def built(folder: Path) -> tuple[dict[str, Any], ...]:
     return tuple(yaml.safe_load_all(done.stdout))
 
 
-def overlay(name: str) -> tuple[dict[str, Any], ...]:
+def overlay(name: str) -> Resources:
     """Return the resources of an overlay."""
     return built(KUBERNETES / "overlays" / name)
 
@@ -104,13 +105,13 @@ def kserve_pod() -> dict[str, Any]:
     return {name: value for name, value in kserve()["spec"]["predictor"].items() if name != "minReplicas"}
 
 
-def pod_of(resources: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+def pod_of(resources: Resources) -> dict[str, Any]:
     """Return the pod specification of the Deployment."""
     spec: dict[str, Any] = one(resources, "Deployment")["spec"]["template"]["spec"]
     return spec
 
 
-def one(resources: tuple[dict[str, Any], ...], kind: str) -> dict[str, Any]:
+def one(resources: Resources, kind: str) -> dict[str, Any]:
     """Return the only resource of a kind."""
     [resource] = [each for each in resources if each["kind"] == kind]
     return resource
