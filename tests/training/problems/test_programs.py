@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import meshio
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -20,12 +19,10 @@ from pyarrow import feather, parquet
 from scipy.io import savemat
 
 from tests.drafts import read, values
-from training.data.positions import unlike_times
-from training.data.readers import ReadError, open_file
+from training.data.readers import open_file
 from training.data.readers.sets import open_set
 from training.problems.draft import draft
 from training.problems.draft_file import Draft, DraftError
-from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError, unconfirmed
 from training.problems.wire_names import wire_name
 
@@ -94,6 +91,12 @@ def test_channels_of_a_lone_array_are_fields_after_they_are_confirmed(last: bool
     found = values(made, tmp_path)
     for name, expected in {"array_0": K, "array_1": 2 * K, "array_2": K - 5}.items():
         np.testing.assert_allclose(found[name], expected, rtol=1e-6)
+
+
+def with_hole(values: NDArray[np.float64], fill: float) -> NDArray[np.float64]:
+    found = values.copy()
+    found[:, 2:5, 3:6] = fill
+    return found
 
 
 @pytest.mark.parametrize("last", [False, True])
@@ -264,47 +267,6 @@ def test_as_many_samples_on_the_last_axis_as_points_are_asked_for(tmp_path: Path
 # Dedalus
 
 
-def dedalus(path: Path, first: float = 0) -> NDArray[np.float64]:
-    """Write frames of one run, and return its velocity."""
-    velocity = np.stack([FRAMES[0], first + FRAMES[1]], 1)  # [time, component, x, z]
-    with h5py.File(path, "w") as file:
-        scales = {"sim_time": np.arange(6) / 4, "iteration": np.arange(6), "wall_time": np.arange(6) * 1.3}
-        scales |= {"x_hash_0a": np.linspace(0, 4, 8, endpoint=False), "z_hash_1b": -np.cos(np.linspace(0.1, 3, 9))}
-        for name, each in scales.items():
-            file[f"scales/{name}"] = each
-            file[f"scales/{name}"].make_scale(name.partition("_hash")[0])
-        for name, each in {"buoyancy": first + FRAMES[2], "velocity": velocity}.items():
-            task = file.create_dataset(f"tasks/{name}", data=each)
-            for number, label in enumerate(("t", "", "x", "z") if each.ndim == 4 else ("t", "x", "z")):
-                task.dims[number].label = label
-            task.dims[0].attach_scale(file["scales/sim_time"])
-            task.dims[each.ndim - 2].attach_scale(file["scales/x_hash_0a"])
-            task.dims[each.ndim - 1].attach_scale(file["scales/z_hash_1b"])
-    return velocity
-
-
-def test_runs_of_dedalus_are_trajectories_with_vectors(tmp_path: Path) -> None:
-    written = [dedalus(tmp_path / f"run_{number:02}.h5", number) for number in range(SAMPLES)]
-    made = drafted(tmp_path, "run_*.h5")
-    assert {*unconfirmed(made.toml()).values()} == {"samples", "outputs"}
-    assert made.axes["x"] == {"length": 4.0, "boundary": "periodic", "points": "left"}
-    assert (made.step, made.of("outputs")[1].components) == (0.25, 2)
-    np.testing.assert_allclose(values(made, tmp_path)["velocity"], written, rtol=1e-6)
-
-
-def test_a_run_of_dedalus_without_frames_is_refused(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "run.h5", "w") as file:
-        file["scales/sim_time"], file["tasks/u"] = np.zeros(0), np.zeros((0, 8, 9))
-    with pytest.raises(ReadError, match="expected frames of a run"), open_file(tmp_path / "run.h5"):
-        pass
-
-
-def test_one_run_of_dedalus_is_refused_in_its_words(tmp_path: Path) -> None:
-    dedalus(tmp_path / "snapshots_s1.h5")
-    with pytest.raises(DraftError, match=r"files of several runs.*buoyancy=f\['tasks/buoyancy'\]\[:5\]\.reshape\(1, 5"):
-        drafted(tmp_path, "snapshots_s1.h5")
-
-
 # Names, and numbers that are no values
 
 
@@ -338,145 +300,6 @@ def test_fields_of_a_cloud_with_one_name_on_the_wire_are_numbered(tmp_path: Path
 )
 def test_a_name_of_a_file_becomes_one_of_the_wire(name: str, made: str) -> None:
     assert wire_name(name) == made
-
-
-def with_hole(values: NDArray[np.float64], fill: float) -> NDArray[np.float64]:
-    found = values.copy()
-    found[:, 2:5, 3:6] = fill
-    return found
-
-
-@pytest.mark.parametrize(
-    ("attributes", "fill", "suffix"),
-    [
-        ({"valid_range": [0.0, 100.0]}, -5.0, "h5"),
-        ({"valid_max": 100.0}, 1e20, "h5"),
-        ({"valid_range": [0.0, 100.0]}, -5.0, "nc"),
-        ({"valid_min": 0.0}, -5.0, "nc"),
-    ],
-)
-def test_values_outside_of_the_valid_ones_are_missing(
-    attributes: dict[str, Any], fill: float, suffix: str, tmp_path: Path
-) -> None:
-    holed = with_hole(2 * K, fill)
-    if suffix == "h5":
-        with h5py.File(tmp_path / "sea.h5", "w") as file:
-            file["k"], file["u"] = K, holed
-            file["u"].attrs.update(attributes)
-    else:
-        dims = ("sample", "y", "x")
-        xarray.Dataset({"k": (dims, K), "u": (dims, holed, attributes)}).to_netcdf(tmp_path / "sea.nc")
-    made = drafted(tmp_path, f"sea.{suffix}", "u")
-    assert "mask" in made.guesses
-    found = values(made, tmp_path)
-    np.testing.assert_array_equal(found["inside"] == 0, holed == fill)
-
-
-@pytest.mark.parametrize("limit", [6.0, np.int16(6), np.float32(6)])
-def test_limits_beside_whole_numbers_that_are_not_packed_make_missing_values(limit: Any, tmp_path: Path) -> None:
-    stored = np.arange(12, dtype=np.int16)
-    xarray.Dataset({"u": ("sample", stored, {"valid_max": limit})}).to_netcdf(tmp_path / "sea.nc")
-    with h5py.File(tmp_path / "sea.h5", "w") as file:
-        file["u"] = stored
-        file["u"].attrs["valid_max"] = limit
-    for suffix in ("h5", "nc"):
-        with open_file(tmp_path / f"sea.{suffix}") as file:
-            assert file.arrays["u"].dtype == np.float64
-            np.testing.assert_array_equal(file.arrays["u"].read(), np.where(stored > 6, np.nan, stored))
-
-
-def test_whole_numbers_with_limits_are_kinds_and_numbers_of_samples_as_without(tmp_path: Path) -> None:
-    kinds = (np.arange(K.size).reshape(K.shape) % 3).astype(np.int16)
-    dims, limits = ("sample", "y", "x"), {"valid_range": np.array([0, 100], np.int16)}
-    whole = {"layer": (dims, kinds, limits), "run": ("sample", np.arange(SAMPLES, dtype=np.int16), limits)}
-    xarray.Dataset(whole | {"k": (dims, K), "u": (dims, K)}).to_netcdf(tmp_path / "sea.nc")
-    made = drafted(tmp_path, "sea.nc", "u")
-    assert "run" in made.left_out
-    assert any("layer is 0, 1, 2 alone: where these name kinds" in each for each in made.remarks)
-
-
-def test_limits_of_packed_numbers_are_as_they_are_stored(tmp_path: Path) -> None:
-    stored = np.round(1000 * K).astype(np.int16)
-    stored[:, 2:5, 3:6] = 32000
-    packed = {"scale_factor": 0.001, "add_offset": 5.0, "valid_range": np.array([0, 3000], np.int16)}
-    with h5py.File(tmp_path / "sea.h5", "w") as file:
-        file["u"] = stored
-        file["u"].attrs.update(packed)
-    xarray.Dataset({"u": (("sample", "y", "x"), stored, packed)}).to_netcdf(tmp_path / "sea.nc")
-    for suffix in ("h5", "nc"):
-        with open_file(tmp_path / f"sea.{suffix}") as file:
-            found = file.arrays["u"].read()
-            np.testing.assert_array_equal(np.isnan(found), stored == 32000)
-            np.testing.assert_allclose(found[:, 0], 0.001 * stored[:, 0] + 5, rtol=1e-6)
-
-
-@pytest.mark.parametrize(("said", "kept"), [({"valid_range": [0, -6]}, slice(0, 4)), ({"valid_min": [1]}, slice(1, 4))])
-@pytest.mark.parametrize("factor", [0.5, -0.5])
-def test_packed_numbers_without_a_sign_are_read_with_their_limits(
-    said: dict[str, list[int]], kept: slice, factor: float, tmp_path: Path
-) -> None:
-    stored, packed = np.array([0, 100, -56, -6, -1], np.int8), {"_Unsigned": "true", "scale_factor": factor}
-    limits = {name: np.array(value, np.int8) for name, value in said.items()}
-    xarray.Dataset({"u": (("sample",), stored)}).to_netcdf(tmp_path / "sea.nc")
-    with h5py.File(tmp_path / "sea.nc", "a") as file, h5py.File(tmp_path / "sea.h5", "w") as other:
-        other["u"] = stored
-        for each in (file, other):
-            each["u"].attrs.update({**packed, **limits, "_FillValue": np.int8(-1)})
-    expected = np.full(5, np.nan)
-    expected[kept] = factor * np.array([0, 100, 200, 250, 255])[kept]
-    for suffix in ("nc", "h5"):
-        with open_file(tmp_path / f"sea.{suffix}") as file:
-            np.testing.assert_array_equal(file.arrays["u"].read(), expected)
-
-
-@pytest.mark.deep
-def test_packed_numbers_at_a_limit_are_valid_though_float32_rounds_them(tmp_path: Path) -> None:
-    stored = np.arange(1, 301, dtype=np.int16)
-    packed = {"scale_factor": np.float32(0.01), "add_offset": np.float32(273.15)}
-    said = {
-        f"u{n}": ("sample", stored[n - 1 : n], packed | {"valid_range": np.array([n, n], np.int16)}) for n in stored
-    }
-    xarray.Dataset(said).to_netcdf(tmp_path / "limits.nc")
-    with open_file(tmp_path / "limits.nc") as file:
-        assert len(file.arrays) == len(stored)
-        assert not any(np.isnan(one.read()).any() for one in file.arrays.values())
-
-
-@pytest.mark.parametrize("fill", [1e20, -9999, 999999])
-def test_fill_values_do_not_hide_which_axis_counts_samples(fill: float, tmp_path: Path) -> None:
-    np.savez(tmp_path / "sea.npz", k=SMOOTH, u=with_hole(2 * SMOOTH, fill))
-    made = drafted(tmp_path, "sea.npz", "u")
-    assert made.sample == "first"
-    assert any("may stand for missing ones" in each for each in made.remarks)
-
-
-def test_dates_of_frames_are_seconds(tmp_path: Path) -> None:
-    dates = np.datetime64("2020-01-01") + np.arange(6) * np.timedelta64(6, "h")
-    np.savez(tmp_path / "weather.npz", u=FRAMES, time=dates)
-    made = drafted(tmp_path, "weather.npz", "u")
-    assert (made.step, "step" in made.guesses) == (6 * 3600, False)
-
-
-@pytest.mark.parametrize("since", [np.datetime64("2020-01-01", "ns"), np.timedelta64(0, "ns")])
-def test_dates_of_netcdf_are_seconds_whatever_each_file_counts(since: Any, tmp_path: Path) -> None:
-    for number, unit in enumerate(("h", "D")):  # which xarray writes as hours and as days
-        times = {"time": since + np.arange(6) * np.timedelta64(1, unit)}
-        xarray.Dataset({"u": (("time", "y", "x"), FRAMES[number])}, times).to_netcdf(tmp_path / f"run_{number}.nc")
-    assert drafted(tmp_path, "run_*.nc", "u").step == 3600
-    with open_file(tmp_path / "run_0.nc") as hours, open_file(tmp_path / "run_1.nc") as days:
-        problem = ProblemFile.model_validate(
-            {
-                "name": "weather",
-                "data": {"files": ["run_*.nc"]},
-                "inputs": {"first": {"key": "u"}},
-                "outputs": {"u": {}},
-                "axes": {"y": {}, "x": {}},
-                "time": {"step": 3600},
-            }
-        )
-        assert unlike_times(problem, [hours]) == []
-        (said,) = unlike_times(problem, [hours, days])
-        assert said.startswith("files have other times between two frames: 3600 in run_0.nc, 86400 in run_1.nc; one")
 
 
 def test_frames_that_are_saved_backwards_are_refused(tmp_path: Path) -> None:
@@ -549,44 +372,3 @@ def test_splits_of_several_files_with_all_tensors_in_each_are_in_their_order(tmp
 
 
 # Meshes of OpenFOAM
-
-
-def case_of_openfoam(folder: Path, number: int, times: int) -> NDArray[np.float64]:
-    """Write what foamToVTK makes of a case, and return the pressure of all times."""
-    x, y = (each.ravel() for each in np.meshgrid(np.arange(4.0), np.arange(3.0), indexing="ij"))
-    corners = np.array([3 * i + j for i in range(3) for j in range(2)])
-    cells = np.stack([corners, corners + 3, corners + 4, corners + 1], 1)
-    pressure = (1 + number) * x + np.arange(times)[:, np.newaxis] * y
-    for step, values_ in enumerate(pressure):
-        frame = folder / "VTK" / f"case_{10 * step}"
-        frame.mkdir(parents=True)
-        for name in ("internal", "inlet"):
-            points = np.stack([x, (1 + number) * y, 0 * x], 1)
-            meshio.Mesh(points, [("quad", cells)], {"p": values_ if name == "internal" else 0 * values_}).write(
-                frame / f"{name}.vtu"
-            )
-        blocks = "".join(f'<DataSet name="{name}" file="{frame.name}/{name}.vtu"/>' for name in ("inlet", "internal"))
-        (folder / "VTK" / f"case_{10 * step}.vtm").write_text(
-            f"<VTKFile><vtkMultiBlockDataSet>{blocks}</vtkMultiBlockDataSet></VTKFile>"
-        )
-    files = [{"name": f"case_{10 * step}.vtm", "time": 0.5 * step} for step in range(times)]
-    (folder / "VTK" / "case.vtm.series").write_text(json.dumps({"file-series-version": "1.0", "files": files}))
-    return pressure
-
-
-def test_times_of_cases_of_openfoam_are_frames_and_no_samples(tmp_path: Path) -> None:
-    written = [case_of_openfoam(tmp_path / "runs" / f"run_{number}", number, 4) for number in range(5)]
-    made = drafted(tmp_path, "runs")
-    assert made.step == 0.5
-    np.testing.assert_allclose(values(made, tmp_path)["p"], written, rtol=1e-6)
-
-
-def test_steady_cases_of_openfoam_are_samples(tmp_path: Path) -> None:
-    written = [case_of_openfoam(tmp_path / "runs" / f"run_{number}", number, 1)[0] for number in range(5)]
-    np.testing.assert_allclose(values(drafted(tmp_path, "runs", "p"), tmp_path)["p"], written, rtol=1e-6)
-
-
-def test_a_list_of_meshes_of_one_run_is_a_series(tmp_path: Path) -> None:
-    case_of_openfoam(tmp_path / "case", 0, 4)
-    for name in ("case", "case/VTK/case.vtm.series"):
-        assert drafted(tmp_path, name).step == 0.5
