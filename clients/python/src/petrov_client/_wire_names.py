@@ -10,6 +10,8 @@ import unicodedata
 
 GREEK = re.compile(r"GREEK (?:SMALL|CAPITAL)? ?(?:LETTER )?(?:FINAL )?([A-Z]+)(?: SYMBOL)?")  # the names of its letters
 
+LONGEST = 40  # letters, behind which a draft may write `_first`, of the 48 that names have
+
 
 def wire_name(name: str) -> str:
     """Return a name in the form that the wire allows: lower case letters, digits and underscores.
@@ -20,7 +22,7 @@ def wire_name(name: str) -> str:
     """
     plain = "".join(map(latin, unicodedata.normalize("NFKD", name)))
     made = re.sub(r"[^a-z0-9]+", "_", plain.lower()).strip("_")
-    return made if made[:1].isalpha() else f"field_{made}".rstrip("_")
+    return (made if made[:1].isalpha() else f"field_{made}")[:LONGEST].rstrip("_")
 
 
 def latin(letter: str) -> str:
