@@ -247,6 +247,15 @@ def test_named_files_and_settings_exist(page: Path) -> None:
     assert set(re.findall(r"PETROV_[A-Z_]*[A-Z]", text)) <= variables
 
 
+def test_the_changelog_has_each_kind_of_change_once_and_names_pages_that_exist() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    assert [path for path in set(re.findall(r"docs/[\w./-]*\.(?:md|ipynb)", text)) if not (ROOT / path).exists()] == []
+    unreleased = text.partition("## Unreleased\n")[2].partition("\n## ")[0]
+    kinds = re.findall(r"^### (.*)", unreleased, re.MULTILINE)
+    assert kinds == ["Added", "Changed", "Removed", "Fixed", "Security"]
+    assert unreleased.partition("### ")[0].strip() == ""  # nothing stands above them
+
+
 def is_pressure(folder: Path) -> bool:
     """Return whether `pressure.npy` is near the solution for `permeability.npy`."""
     found = np.load(folder / "pressure.npy")
