@@ -137,7 +137,7 @@ def described(path: Path, mesh: meshio.Mesh, points: NDArray[np.float64]) -> Dat
     parts |= {name: LazyArray.of(name, each) for name, each in numbers.items() if name in left_out}
     known = {name: frozenset(each) for name, each in found.items()}
     across = across_plane(mesh)
-    along = {} if across is None else {SPACE[across]: np.asarray(mesh.points, np.float64)[:1, across]}
+    along = {} if across is None else {SPACE[across]: np.array(mesh.points[:1, across], np.float64)}
     if any(along.values()):
         remarks += (
             f"its points have {', '.join(f'{axis} = {one[0]:g}' for axis, one in along.items())}, which is left out",
