@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from schema.problem import TIMES, UNEVEN
-from training.data.readers import DataFile, last_name
+from training.data.readers import DataFile, last_name, side_by_side
 from training.problems.problem_file import ProblemFile
 from training.problems.sections import DataError
 from training.problems.wire_names import wire_name
@@ -107,20 +107,14 @@ def unlike_positions(by_axis: Mapping[str, Sequence[tuple[DataFile, NDArray[Any]
     for axis, known in by_axis.items():
         for file, positions in known[1:]:
             first, lead = known[0]
-            said = [
-                f"from {one[0]:g} to {one[-1]:g} in {path}"
-                for one, path in ((positions, file.path), (lead, first.path))
-            ]
-            if (positions[-1] - positions[0]) * (lead[-1] - lead[0]) < 0:
+            said, is_reversed, differs = side_by_side(axis, positions, file.path, lead, first.path)
+            if is_reversed:
                 raise DataError(
-                    f"{file.path}: the axis {axis} runs {said[0]} and {said[1]}; expected one direction in all files: "
+                    f"{file.path}: {said}; expected one direction in all files: "
                     f"turn one, as xarray's sortby('{axis}') does"
                 )
-            apart = positions[[0, -1]] - lead[[0, -1]]
-            if (np.abs(apart) > UNEVEN * abs(lead[-1] - lead[0])).any() and not any(axis in line for line in lines):
-                lines.append(
-                    f"the axis {axis} runs {said[0]} and {said[1]}: the model takes all samples to lie on one grid"
-                )
+            if differs and not any(axis in line for line in lines):
+                lines.append(f"{said}: the model takes all samples to lie on one grid")
     return lines
 
 

@@ -12,7 +12,15 @@ from training.data.readers.data_file import (
     real_part,
 )
 from training.data.readers.formats import READERS, detect, meshes_in, named_in, open_file
-from training.data.readers.layout import arranged, as_column, in_order, last_axis_at, of_points_in_cells, unlike_samples
+from training.data.readers.layout import (
+    arranged,
+    as_column,
+    in_order,
+    last_axis_at,
+    of_points_in_cells,
+    side_by_side,
+    unlike_samples,
+)
 from training.data.readers.sample_names import doubt_of_rows, naming, unlike_names
 from training.data.readers.splits import (
     SPACE,
@@ -55,6 +63,7 @@ __all__ = [
     "open_file",
     "real_part",
     "roughness",
+    "side_by_side",
     "tells_apart",
     "unlike_names",
     "unlike_samples",

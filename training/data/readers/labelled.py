@@ -15,7 +15,6 @@ import numpy as np
 import xarray
 from numpy.typing import NDArray
 
-from schema.problem import UNEVEN
 from training.data.readers.conventions import AS_STORED, bounds, counts_time, decoded, in_seconds, without_default_fills
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named, part
 from training.data.readers.dimensions import (
@@ -48,6 +47,7 @@ from training.data.readers.hdf5 import (
     text,
     valid,
 )
+from training.data.readers.layout import side_by_side
 from training.data.readers.splits import of_splits
 
 if TYPE_CHECKING:
@@ -175,13 +175,12 @@ def unlike_groups(path: Path, groups: Mapping[str, DataFile]) -> Iterator[str]:
             first, lead = known.setdefault(name, (group, found))
             if first == group or min(len(found), len(lead)) < 2:
                 continue
-            said = f"the axis {name} runs from {found[0]:g} to {found[-1]:g} in {group} and from {lead[0]:g} to "
-            said += f"{lead[-1]:g} in {first or 'the file itself'}"
-            if (found[-1] - found[0]) * (lead[-1] - lead[0]) < 0:
+            said, is_reversed, differs = side_by_side(name, found, group, lead, first or "the file itself")
+            if is_reversed:
                 raise ReadError(
                     f"{path}: {said}; expected one direction in all groups: turn one, as xarray's sortby('{name}') does"
                 )
-            if (np.abs(found[[0, -1]] - lead[[0, -1]]) > UNEVEN * abs(lead[-1] - lead[0])).any():
+            if differs:
                 yield f"{said}: the model takes all fields to lie on one grid"
 
 

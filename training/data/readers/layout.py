@@ -150,3 +150,21 @@ def unlike_samples(positions: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
                 "takes them to be as in the first one"
             )
     return tuple(said)
+
+
+def side_by_side(
+    axis: str, found: NDArray[Any], where: object, lead: NDArray[Any], first: object
+) -> tuple[str, bool, bool]:
+    """Return how an axis runs at one place and at the first, in words, whether it is reversed, and whether it differs.
+
+    Args:
+        axis: Its name.
+        found: Its positions `[point]` at the place.
+        where: The place, a file or a group, as a sentence names it.
+        lead: Its positions at the first place.
+        first: The first place.
+    """
+    said = f"the axis {axis} runs from {found[0]:g} to {found[-1]:g} in {where} and from {lead[0]:g} to {lead[-1]:g} in"
+    is_reversed = (found[-1] - found[0]) * (lead[-1] - lead[0]) < 0
+    differs = (np.abs(found[[0, -1]] - lead[[0, -1]]) > UNEVEN * abs(lead[-1] - lead[0])).any()
+    return f"{said} {first}", bool(is_reversed), bool(differs)
