@@ -20,6 +20,7 @@ sys.path.insert(0, str(ROOT))  # a script has its own folder there
 from serving import running, system  # noqa: E402
 
 DISK_BYTES = 2**30  # of the packages of the service and of Triton
+VERSIONS = ("3.11", "3.12")  # of Python, for which Triton's wheel has a stub
 INSTALLED = ROOT / ".runtime" / "triton-env" / "complete"
 PORTS = {  # by the setting that changes them
     "PETROV_PORT": 8080,
@@ -36,6 +37,9 @@ def missing() -> Iterator[str]:
         yield f"Triton's wheel is for Linux on x86-64, but this is {sys.platform} on {platform.machine()}"
     elif fault := system.glibc_fault():
         yield f"{fault}; Debian 12 and Ubuntu 22.04 have it"
+    version = ".".join(map(str, sys.version_info[:2]))
+    if not INSTALLED.exists() and version in VERSIONS and (fault := system.libpython_fault(version)):
+        yield fault  # the Makefile says which other versions are none
     free = shutil.disk_usage(ROOT).free
     if not INSTALLED.exists() and free < DISK_BYTES:
         yield f"{ROOT} has {free / 2**20:.0f} MB free, but {DISK_BYTES / 2**20:.0f} MB are needed"

@@ -14,6 +14,7 @@ import resource
 import socket
 import stat
 import sys
+import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -83,6 +84,21 @@ def glibc_fault() -> str | None:
         found = tuple(int(part) for part in (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[-1].split("."))
     needed, present = (".".join(map(str, version)) for version in (GLIBC, found))
     return None if found >= GLIBC else f"glibc {needed} or newer is needed but this is {present}"
+
+
+def libpython_fault(version: str) -> str | None:
+    """Return the remedy where Python's shared library is missing, which Triton's stub needs; None where it is there.
+
+    Debian has it in a package of its own, without which its interpreter runs.
+    """
+    name = f"libpython{version}"
+    if (Path(sysconfig.get_config_var("LIBDIR") or "") / f"{name}.so.1.0").exists():
+        return None
+    try:
+        ctypes.CDLL(f"{name}.so.1.0")
+    except OSError:
+        return f"{name}.so.1.0 is missing: apt-get install {name} (or a Python built with --enable-shared)"
+    return None
 
 
 def keep_freed_memory() -> None:

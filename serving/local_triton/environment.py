@@ -7,7 +7,6 @@ everything else (onnxruntime, torch) comes from the application's packages, by o
 
 from __future__ import annotations
 
-import ctypes
 import json
 import logging
 import os
@@ -218,13 +217,8 @@ def platform(wheel: Path | None) -> Iterator[str]:
         yield f"nvidia-pytriton has no stub for Python {PYTHON}: use Python 3.11 or 3.12; {ELSEWHERE}"
     if fault := system.glibc_fault():
         yield f"{fault}; {ELSEWHERE}"
-    name = f"libpython{PYTHON}"  # which the stub links to
-    if not any((folder / f"{name}.so.1.0").exists() for folder in library_folders(wheel)):
-        try:
-            ctypes.CDLL(f"{name}.so.1.0")
-        except OSError:
-            remedy = f"apt-get install {name} (or a Python built with --enable-shared)"
-            yield f"{name}.so.1.0 is missing: {remedy}; {ELSEWHERE}"
+    if fault := system.libpython_fault(PYTHON):
+        yield f"{fault}; {ELSEWHERE}"
 
 
 if __name__ == "__main__":

@@ -8,6 +8,11 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from deploy import requirements
+from serving import system
+
 SCRIPT = Path(__file__).parents[2] / "deploy" / "requirements.py"
 PORTS = ("PORT", "GRPC_PORT", "TRITON_HTTP_PORT", "TRITON_GRPC_PORT", "TRITON_METRICS_PORT")
 
@@ -36,3 +41,18 @@ def test_every_port_in_use_is_named_with_its_setting(free_ports: Callable[[int],
         f"port {ports[0]} is in use: set PETROV_PORT to a free one",
         f"port {ports[3]} is in use: set PETROV_TRITON_GRPC_PORT to a free one",
     ]
+
+
+def test_the_shared_library_of_python_is_asked_for_until_triton_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian's interpreter runs without it, and Triton's stub does not: it was named after all downloads."""
+    monkeypatch.setattr(requirements, "PORTS", {})
+    monkeypatch.setattr(requirements, "INSTALLED", tmp_path / "complete")
+    assert list(requirements.missing()) == []
+    fault = system.libpython_fault
+    monkeypatch.setattr(system, "libpython_fault", lambda version: fault(f"{version}.99"))
+    [sentence] = requirements.missing()
+    assert "so.1.0 is missing: apt-get install libpython3." in sentence
+    (tmp_path / "complete").touch()
+    assert list(requirements.missing()) == []
