@@ -5,6 +5,7 @@ What it knows of cards is made from `schema.card`: frozen values without pydanti
 
 from __future__ import annotations
 
+import argparse
 import json
 import textwrap
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from schema import card, problem
 from schema.problem import Frames, Grid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from schema.parts import Frozen
 
@@ -208,6 +209,12 @@ def read(kind: Any, value: str, depth: int = 0) -> str:
     return f"{shown(kind)}({value})"
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write the files; `--help` and mistaken arguments write none."""
+    argparse.ArgumentParser(prog="python -m schema", description=__doc__).parse_args(arguments)
     for path, text in generated().items():
         path.write_text(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -38,6 +38,16 @@ def test_a_chapter_of_the_client_is_as_it_is_made(path: Path) -> None:
     assert path.read_text() == GENERATED[path], "run `python -m schema`"
 
 
+def test_help_writes_no_chapter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "CLIENT", tmp_path)
+    for arguments, status in ((["--help"], 0), (["--check"], 2)):
+        with pytest.raises(SystemExit) as ended:
+            copies.main(arguments)
+        assert (ended.value.code, [*tmp_path.iterdir()]) == (status, [])
+    copies.main([])
+    assert {path.name for path in tmp_path.iterdir()} == {path.name for path in GENERATED}
+
+
 def test_every_fact_of_a_card_s_parts_is_in_the_client_s_copy() -> None:
     for copy in copies.COPIES:
         known = {each.name for each in fields(getattr(_schema, copy.name))}
