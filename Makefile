@@ -19,6 +19,7 @@ RUN := runs/$(MODEL)-$(PRESET)
 TRAIN := make train $(if $(PROBLEM),PROBLEM=$(PROBLEM),MODEL=$(MODEL)) PRESET=$(PRESET)
 # The weights beside the recipe of a training that has not ended may be those of an earlier one.
 ENDED = test ! -f $(RUN)/weights.safetensors -o ! -e $(RUN)/recipe.json || { echo "the training in $(RUN) has not ended: $(TRAIN) goes on with it" >&2; exit 1; }
+NAMED := $(PROBLEM)$(findstring command line,$(origin MODEL) $(origin PRESET))
 FINISHED = @test -f $(RUN)/weights.safetensors || { echo "no finished run in $(RUN): $(TRAIN) first" >&2; exit 1; }; $(ENDED)
 BIN := .venv/bin
 SERVE := .venv/.serve
@@ -36,14 +37,14 @@ PIP_ARGS ?=
 .NOTPARALLEL:
 
 help: ## print this list
-	@echo "make serve                                            serve the released models"
-	@echo "make train export serve [MODEL=$(MODEL)] [PRESET=$(PRESET)]   train a model and serve it, too"
-	@echo "make train export serve PROBLEM=heat.toml [PRESET=$(PRESET)]  the same for your own data"
-	@echo "make describe FILE=heat.h5                            write the problem file heat.toml for it"
+	@echo "make serve                                      serve the released models"
+	@echo "make train export serve MODEL=darcy             train a model and serve it, too"
+	@echo "make describe FILE=heat.h5 OUTPUTS=temperature  write heat.toml, the problem file"
+	@echo "make train export serve PROBLEM=heat.toml       train a model of your own data"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Nothing is installed before a file is named. Files of torch.save are read with torch.
-describe: $(if $(FILE),$(if $(filter %.pt %.pth,$(FILE)),$(APP),$(READ))) ## write the problem file of FILE, a data file or a folder of meshes (OUTPUTS=temperature)
+describe: $(if $(FILE),$(if $(filter %.pt %.pth,$(FILE)),$(APP),$(READ))) ## write the problem file of FILE, a data file, a pattern or a folder
 	@test -n '$(FILE)' || { echo "name your data: make describe FILE=heat.h5" >&2; exit 1; }
 	@$(BIN)/python -m training describe --write $(if $(OUTPUTS),--outputs '$(OUTPUTS)') -- '$(FILE)'
 
@@ -64,8 +65,8 @@ release: $(APP) ## make the run of MODEL and PRESET the released checkpoint, and
 	$(BIN)/python -m export checkpoints/$(MODEL)
 	$(BIN)/python -m export.released renew checkpoints/$(MODEL)
 
-export: $(APP) published ## export the run of MODEL and PRESET or, without one, the released checkpoints in all their formats
-	$(if $(PROBLEM),$(FINISHED),@$(ENDED))
+export: $(APP) published ## export the run of MODEL and PRESET (unset, and without a run: the released models)
+	$(if $(NAMED),$(FINISHED),@$(ENDED))
 	$(BIN)/python -m export $$(test -f $(RUN)/weights.safetensors && echo $(RUN) || ls -d checkpoints/*/)
 
 serve: requirements $(TRITON) published ## start Triton and the gateway on http://127.0.0.1:8080
@@ -76,7 +77,7 @@ test test-deep: $(DEV) $(CORPUS) $(TRITON) programs published
 test: ## run the test suite, with a real Triton and a real browser
 	$(PYTEST)
 
-test-deep: ## run the tests that the suite leaves out: further models, files and pages on the same paths
+test-deep: ## run the tests that the suite leaves out
 	$(PYTEST) -m deep
 
 check: check-style check-types ## run ruff, mypy --strict and import-linter
@@ -93,7 +94,7 @@ format: $(DEV) ## format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(DEV) $(TRITON) published ## measure tables of the documentation that need no training; QUICK=1 tries their programs in minutes
+bench: $(DEV) $(TRITON) published ## measure tables of the documentation; QUICK=1 tries their programs in minutes
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
 
 docs: $(DEV) ## build the documentation into site/

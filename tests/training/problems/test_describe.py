@@ -130,14 +130,17 @@ def test_an_unconfirmed_problem_file_is_refused_before_torch_is_installed_or_imp
     assert "torch" not in done.stdout
 
 
-def test_make_exports_the_run_of_a_problem_file_and_no_other_model(tmp_path: Path) -> None:
+def test_make_exports_the_run_that_is_named_and_no_other_model(tmp_path: Path) -> None:
     (tmp_path / "python").write_text("#!/bin/sh\n")  # which installs the released models
     (tmp_path / "python").chmod(0o755)
 
+    def make_export(*settings: str) -> subprocess.CompletedProcess[str]:
+        command = ("make", "--no-print-directory", "-f", ROOT / "Makefile", "export", *settings)
+        return run(*command, "SERVE=", "APP=", f"BIN={tmp_path}", folder=tmp_path)
+
     def export(text: str, *settings: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "heat.toml").write_text(text)
-        command = ("make", "--no-print-directory", "-f", ROOT / "Makefile", "export", "PROBLEM=heat.toml")
-        return run(*command, *settings, "SERVE=", "APP=", f"BIN={tmp_path}", folder=tmp_path)
+        return make_export("PROBLEM=heat.toml", *settings)
 
     for name in ('name = "heat"', "  name='heat'  # of the model"):
         done = export(f"{name}\n[data]\n")
@@ -151,6 +154,11 @@ def test_make_exports_the_run_of_a_problem_file_and_no_other_model(tmp_path: Pat
     done = export('name = "heat"\n', "MODEL=plate")
     assert done.returncode
     assert "MODEL=plate: expected no MODEL beside PROBLEM=heat.toml" in done.stderr
+    for named, run_folder in (("MODEL=heat", "heat-quick"), ("PRESET=laptop", "darcy-laptop")):
+        done = make_export(named)  # which exported the released models, and not what was named
+        assert done.returncode
+        assert f"no finished run in runs/{run_folder}: make train MODEL=" in done.stderr
+    assert make_export().returncode == 0
 
 
 def test_make_releases_all_files_of_a_run_that_has_ended(tmp_path: Path) -> None:
