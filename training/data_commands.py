@@ -9,7 +9,7 @@ import tomllib
 from contextlib import ExitStack
 from glob import glob
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -17,6 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from training.messages import UserError, typed
+
+if TYPE_CHECKING:
+    from training.problems.draft_file import Draft
 
 console = Console(stderr=True, markup=False, emoji=False)  # of names and paths, which may have brackets and colons
 
@@ -82,17 +85,28 @@ def describe(
         console.print(table)
         for remark in unwritten(path for path in found.files if path.exists()):
             console.print(Text(remark, "yellow"))
-        typer.echo(made.toml(), nl=False)
+        text = drafted(made)
+        typer.echo(text, nl=False)
     if write:
         to = Path(f"{made.name}.toml")
-        keep(to, made.toml())
+        keep(to, text)
         for name, reason in made.left_out.items():
             console.print(Text(f"{name} is left out: {reason}", "yellow"))
         console.print(f"This is {to}. Correct what is guessed, then:", highlight=False)
-        if marked := unconfirmed(made.toml()):
-            console.print(Text(refusal(to, tomllib.loads(made.toml()), marked), "yellow"))
+        if marked := unconfirmed(text):
+            console.print(Text(refusal(to, tomllib.loads(text), marked), "yellow"))
         console.print(f"  {typed('check', str(to))}", highlight=False, soft_wrap=True)
         console.print(f"  make train export serve PROBLEM={to}", highlight=False)
+
+
+def drafted(draft: Draft) -> str:
+    """Return the text of a draft; names whose bytes are no UTF-8, as of files of old systems, are an error."""
+    try:
+        return draft.toml()
+    except UnicodeEncodeError as error:
+        line = error.object[error.object.rfind("\n", 0, error.start) + 1 :].partition("\n")[0]
+        found = line.encode(errors="backslashreplace").decode()
+        raise UserError(f"{found}: expected names in UTF-8, as TOML is, but found other bytes: rename it") from error
 
 
 def named(path: Path) -> list[Path]:

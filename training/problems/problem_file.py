@@ -364,9 +364,13 @@ def is_taken(name: str) -> bool:
 
 
 def find_problem_file(name: str) -> ProblemFile | None:
-    """Read the problem file that a command's argument names; None for a recipe, which may be a TOML file, too."""
+    """Read the problem file that a command's argument names; None for a recipe, which may be a TOML file, too.
+
+    Raises:
+        UserError: As `read_problem_file`; also where it names a TOML file that is not there.
+    """
     path = Path(name)
-    known = path.suffix == ".toml" and path.is_file() and "outputs" in read_toml(path)
+    known = path.suffix == ".toml" and "outputs" in read_toml(path)
     return read_problem_file(path) if known else None
 
 

@@ -114,6 +114,8 @@ def test_an_unconfirmed_problem_file_is_refused_before_torch_is_installed_or_imp
     begun = run(sys.executable, "-c", COMMAND, "fit", "my heat.toml", folder=tmp_path)
     assert begun.returncode == 1
     assert "which arrays are outputs" in " ".join(begun.stderr.split())
+    begun = run(sys.executable, "-c", COMMAND, "fit", "heat.toml", folder=tmp_path)
+    assert (begun.returncode, begun.stderr) == (1, "heat.toml: expected a TOML file but found none\n")
     installed = ("SERVE=", "READ=", "APP=torch", f"BIN={Path(sys.prefix) / 'bin'}")
     done = run(
         "make",
@@ -256,3 +258,13 @@ def test_chunks_that_a_file_lacks_are_named_at_first_sight(tmp_path: Path) -> No
     said = " ".join(done.stderr.split())
     assert "heat.h5: 10 of 30 chunks of 'q' are not there, and read as 0.0: nothing wrote them" in said
     assert "are not there" not in done.stdout
+
+
+def test_a_file_name_of_other_bytes_than_utf_8_is_named(tmp_path: Path) -> None:
+    write_heat(tmp_path / os.fsdecode(b"m\xfcller.h5"))
+    done = make(tmp_path, FILE=os.fsdecode(b"m\xfcller.h5"))
+    assert done.returncode
+    assert "m\\udcfcller.h5" in done.stderr
+    assert "expected names in UTF-8" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not [*tmp_path.glob("*.toml")]
