@@ -330,7 +330,9 @@ def test_a_failing_service_ends_with_4(petrov: Callable[..., Done], toy: Any, so
 
 @pytest.mark.parametrize("scheme", ["http", "grpc"])
 def test_a_missing_server_ends_with_5(petrov: Callable[..., Done], closed_port: str, scheme: str) -> None:
-    fails(petrov("models", "--url", f"{scheme}://{closed_port}"), 5, f"petrov: no response from {closed_port}")
+    done = petrov("models", "--url", f"{scheme}://{closed_port}")
+    fails(done, 5, f"petrov: no response from {closed_port}")
+    assert done.stderr.endswith(": does a service run there? --url or PETROV_URL names another address\n")
 
 
 def test_an_address_of_nothing_ends_with_2(petrov: Callable[..., Done]) -> None:

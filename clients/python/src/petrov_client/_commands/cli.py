@@ -11,6 +11,7 @@ A fault ends the command with one line on standard error and an exit code for sc
 
 from __future__ import annotations
 
+import re
 import sys
 import warnings
 from importlib.metadata import version as installed
@@ -21,8 +22,9 @@ import typer
 from petrov_client._commands.predict import invert, predict, reference, score
 from petrov_client._commands.rollout import rollout
 from petrov_client._commands.show import example, model, models
-from petrov_client._errors import PetrovError, RequestError, ServiceError
+from petrov_client._errors import ConnectionFailed, PetrovError, RequestError, ServiceError
 
+ELSEWHERE = ": does a service run there? --url or PETROV_URL names another address"
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
@@ -71,7 +73,8 @@ def run() -> None:
         app(prog_name="petrov")
     except PetrovError as fault:
         code = 3 if isinstance(fault, RequestError) else 4 if isinstance(fault, ServiceError) else 5
-        message = str(fault)
+        nobody = isinstance(fault, ConnectionFailed) and re.search("refused|attempts failed", str(fault))
+        message = f"{fault}{ELSEWHERE if nobody else ''}"
     except (OSError, ValueError, ModuleNotFoundError) as error:
         code, message = 2, str(error)
     finally:
