@@ -120,7 +120,7 @@ published: $(SERVE)
 $(SERVE): pyproject.toml constraints.txt clients/python/pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' || { \
 	  echo "expected Python 3.11 or 3.12 with venv (on Debian: apt install python3-venv) but $(PYTHON) is $$($(PYTHON) --version 2>&1); choose another with PYTHON=..." >&2; exit 1; }
-	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv .venv  # also after Ctrl-C within this line
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install $(PIP_ARGS) --group serve -c constraints.txt -e 'clients/python[cli,hdf5,grpc]'
 	touch $@
@@ -136,6 +136,7 @@ $(APP): $(SERVE)
 # The environment of Triton: its wheel, and NumPy 1.26 for the Python stub in it.
 $(TRITON): $(SERVE) serving/local_triton/environment.py
 	$(BIN)/python -m serving.local_triton.environment
+	mkdir -p $(@D)  # where PETROV_TRITON_ENVIRONMENT names another folder
 	touch $@
 
 $(DEV): $(APP)

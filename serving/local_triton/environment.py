@@ -221,5 +221,7 @@ def platform(wheel: Path | None) -> Iterator[str]:
         yield f"{fault}; {ELSEWHERE}"
 
 
-if __name__ == "__main__":
-    build(Settings.model_validate({}).triton_environment)
+if __name__ == "__main__":  # other settings are checked by the service
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    default = Settings.model_fields["triton_environment"].default
+    sys.exit("\n".join(install(Path(os.environ.get("PETROV_TRITON_ENVIRONMENT") or default))[1]) or None)

@@ -56,3 +56,25 @@ def test_the_shared_library_of_python_is_asked_for_until_triton_is_installed(
     assert "so.1.0 is missing: apt-get install libpython3." in sentence
     (tmp_path / "complete").touch()
     assert list(requirements.missing()) == []
+
+
+def test_an_environment_whose_making_was_interrupted_is_completed(tmp_path: Path) -> None:
+    """Ctrl-C may leave an interpreter without pip, and every later `make` ended with "No module named pip"."""
+    programs = {
+        ".venv/bin/python": 'test -e pip && echo "$*" >> ran\n',
+        "python": 'test "$1" = -c || { echo "$*" >> ran; touch pip; }\n',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}")
+        (tmp_path / name).chmod(0o755)
+    for name in ("pyproject.toml", "constraints.txt", "clients/python/pyproject.toml"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    command = ["make", "-f", str(SCRIPT.parents[1] / "Makefile"), "PYTHON=./python", ".venv/.serve"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    made, *installed = (tmp_path / "ran").read_text().splitlines()
+    assert made == "-m venv .venv"
+    assert len(installed) == 2
+    assert all(line.startswith("-m pip install ") for line in installed)

@@ -73,6 +73,16 @@ def test_a_package_that_cannot_be_installed_is_named(tmp_path: Path, monkeypatch
     assert not triton_environment.is_built(tmp_path / "triton-env")
 
 
+def test_an_environment_that_cannot_be_made_ends_make_with_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    variables = os.environ | {"PETROV_TRITON_ENVIRONMENT": str(tmp_path / "file/env"), "PETROV_PORT": "none"}
+    command = [sys.executable, "-m", "serving.local_triton.environment"]
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    [sentence] = done.stderr.splitlines()
+    assert sentence.startswith(f"{tmp_path}/file/env cannot be made (File exists): set PETROV_TRITON_ENVIRONMENT to")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_an_environment_of_another_user_is_used_and_none_is_built_there(tmp_path: Path) -> None:
     script = (
