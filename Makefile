@@ -101,7 +101,7 @@ docs: $(DEV) ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 clean: ## delete all generated files except data/ and runs/
-	rm -rf .venv .runtime .third_party test-artefacts site
+	rm -rf .venv .runtime .third_party test-artefacts site .model_repository.staging
 	git clean -fdxq model_repository
 
 # A problem file that is not ready is refused before torch is installed.
