@@ -234,6 +234,7 @@ def evaluate(
     if write and (grid or noise is not None):
         raise typer.BadParameter("a card holds every grid at the trained levels of noise", param_hint="--write")
     checkpoint.read_config(folder)  # which says that there is no checkpoint, before a lock makes the folder
+    run.keep_freed_memory()
     with RunFolder(folder).alone() if write else nullcontext():
         found, scope = checkpoint.load(folder), Scope(grid, noise, patient=True)
         recipe = found.recipe
@@ -293,6 +294,7 @@ def calibrate(
     from training.fit.run_folder import RunFolder
 
     checkpoint.read_config(folder)  # as in `evaluate`
+    run.keep_freed_memory()
     with RunFolder(folder).alone():
         found = checkpoint.load(folder, calibrated=False)
         work, rollout = run.workload(found.recipe, data), found.card.rollout

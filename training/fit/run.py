@@ -361,8 +361,8 @@ def complete(
 def keep_freed_memory() -> None:
     """Keep freed memory in the process, up to two gigabytes; without glibc nothing happens.
 
-    Every step of a training allocates the same tensors again. By default the library returns large ones to the kernel
-    when they are freed, and the kernel clears and maps each page anew.
+    Every step of a training, and every batch that is measured, allocates the same tensors again. By default the library
+    returns large ones to the kernel when they are freed, and the kernel clears and maps each page anew.
     """
     trim_threshold, mmap_threshold, most = -1, -3, 2**31 - 1  # of glibc's malloc.h
     try:
