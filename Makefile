@@ -69,7 +69,7 @@ export: $(APP) published ## export the run of MODEL and PRESET (unset, and witho
 	$(if $(NAMED),$(FINISHED),@$(ENDED))
 	$(BIN)/python -m export $$(test -f $(RUN)/weights.safetensors && echo $(RUN) || ls -d checkpoints/*/)
 
-serve: requirements $(TRITON) published ## start Triton and the gateway on http://127.0.0.1:8080
+serve: requirements $(if $(PETROV_TRITON),,$(TRITON)) published ## start Triton and the gateway on http://127.0.0.1:8080
 	$(BIN)/python -m serving
 
 # One process more than processors: tests wait for the services that they start.

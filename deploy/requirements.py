@@ -33,13 +33,9 @@ PORTS = {  # by the setting that changes them
 
 def missing() -> Iterator[str]:
     """Yield what this machine lacks, one sentence each, with the remedy."""
-    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        yield f"Triton's wheel is for Linux on x86-64, but this is {sys.platform} on {platform.machine()}"
-    elif fault := system.glibc_fault():
-        yield f"{fault}; Debian 12 and Ubuntu 22.04 have it"
-    version = ".".join(map(str, sys.version_info[:2]))
-    if not INSTALLED.exists() and version in VERSIONS and (fault := system.libpython_fault(version)):
-        yield fault  # the Makefile says which other versions are none
+    elsewhere = bool(os.environ.get("PETROV_TRITON"))  # Triton runs, and here the gateway alone
+    if not elsewhere:
+        yield from missing_for_triton()
     free = shutil.disk_usage(ROOT).free
     if not INSTALLED.exists() and free < DISK_BYTES:
         yield f"{ROOT} has {free / 2**20:.0f} MB free, but {DISK_BYTES / 2**20:.0f} MB are needed"
@@ -49,8 +45,19 @@ def missing() -> Iterator[str]:
     for setting, default in PORTS.items():
         port = os.environ.get(setting, str(default))
         possible = port.isdecimal() and 0 < int(port) < 2**16  # else the service's settings refuse it
-        if possible and (fault := system.port_fault("127.0.0.1", int(port), setting)):
-            yield fault
+        if possible and not (elsewhere and "TRITON" in setting):
+            yield from filter(None, [system.port_fault("127.0.0.1", int(port), setting)])
+
+
+def missing_for_triton() -> Iterator[str]:
+    """Yield what the wheel of the local Triton needs, and this machine lacks."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        yield f"Triton's wheel is for Linux on x86-64, but this is {sys.platform} on {platform.machine()}"
+    elif fault := system.glibc_fault():
+        yield f"{fault}; Debian 12 and Ubuntu 22.04 have it"
+    version = ".".join(map(str, sys.version_info[:2]))
+    if not INSTALLED.exists() and version in VERSIONS and (fault := system.libpython_fault(version)):
+        yield fault  # the Makefile says which other versions are none
 
 
 if __name__ == "__main__":

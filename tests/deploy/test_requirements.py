@@ -36,6 +36,8 @@ def test_every_port_in_use_is_named_with_its_setting(free_ports: Callable[[int],
     ports = free_ports(5)
     with socket.create_server(("127.0.0.1", ports[0])), socket.create_server(("127.0.0.1", ports[3])):
         done = check(**settings(ports))
+        elsewhere = check(**settings(ports), PETROV_TRITON=f"127.0.0.1:{ports[3]}")  # whose port is in use, of course
+    assert elsewhere.stderr == f"port {ports[0]} is in use: set PETROV_PORT to a free one\n"
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
         f"port {ports[0]} is in use: set PETROV_PORT to a free one",
