@@ -2,6 +2,7 @@
 
 import * as cards from "./card.js";
 import { percent, within } from "./numbers.js";
+import { known } from "./quality.js";
 
 const ALONE = "error_estimate"; // what a response calls the half-width of the only output; of others behind a point their name
 
@@ -28,7 +29,7 @@ export class Figures {
    *
    * @param {Record<string, {data: Float32Array}>} outputs By name.
    * @param {Record<string, {data: Float32Array}> | undefined} truth True outputs, where they are known.
-   * @param {Record<string, number | number[]>} quality That of the response.
+   * @param {Record<string, {data: Float32Array}>} quality That of the response.
    */
   show(outputs, truth, quality) {
     this.list.dataset.state = "fresh";
@@ -36,10 +37,10 @@ export class Figures {
   }
 
   #rows(tensor, outputs, truth, quality) {
-    const widths = [quality[`${ALONE}.${tensor.name}`] ?? (this.card.outputs.length === 1 ? quality[ALONE] : undefined) ?? []].flat(Infinity);
+    const widths = quality[`${ALONE}.${tensor.name}`] ?? (this.card.outputs.length === 1 ? quality[ALONE] : undefined);
     const units = tensor.units && tensor.units !== "1" ? ` ${tensor.units}` : "";
     return [...outputs[tensor.name].data].map((value, part) => {
-      const width = widths[part] ?? undefined; // null of a sample that failed
+      const width = known(widths?.data[part]);
       const actual = truth?.[tensor.name]?.data[part];
       const [shown, half, right] = within(width, value, width, actual);
       const notes = [cards.rest(tensor), interval(width, cards.held(this.card, tensor.name, part)), actual === undefined ? "" : `true: ${right}${units}${miss(width, value - actual)}`];

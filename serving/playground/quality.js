@@ -17,10 +17,16 @@ export function quality(headers) {
   };
 }
 
-/** Return the quality of one frame of a trajectory, from that of the response, whose members `reported` have a number per frame. */
+/** Return the quality of one frame of a trajectory, from that of the response, whose arrays `reported` have a number per frame. */
 export function ofFrame(whole, reported, frame) {
-  const number = (name) => [reported[name]].flat(Infinity)[frame] ?? undefined; // null where it is not known
-  return { ...whole, estimate: number("error_estimate"), novelty: number("novelty"), outside: number("outside"), subject: "State" };
+  const number = (name) => known(reported[name]?.data[frame]);
+  const outside = number("outside");
+  return { ...whole, estimate: number("error_estimate"), novelty: number("novelty"), outside: outside === undefined ? undefined : outside === 1, subject: "State" };
+}
+
+/** Return a number of a response; undefined for NaN, of what is not known. */
+export function known(number) {
+  return Number.isNaN(number) ? undefined : number;
 }
 
 /**

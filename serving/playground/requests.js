@@ -99,12 +99,12 @@ export async function predict(signal) {
   const { sample } = inputs;
   const drawn = inputs.request();
   const request = state.forward ? { [model.card.inputs[0].name]: await measure(drawn, signal) } : drawn;
-  const { outputs: found, headers, quality: reported, ...took } = await api.predict(model.name, state.version, request, signal, inputs.requestedGrid);
+  const { outputs: found, headers, ...took } = await api.predict(model.name, state.version, request, signal, inputs.requestedGrid);
   const said = quality(headers);
   if (!cards.outputFields(model.card).length) delete said.estimate; // it is the half-width of a number, in its units
   expectNone();
   if (revision !== state.revision) expectPrediction();
-  state.result = { outputs: named(model.card.outputs, found), quality: said, reported, ...took, revision, request, drawn, sample, truth: sample.truth };
+  state.result = { outputs: named(model.card.outputs, found), quality: said, reported: found, ...took, revision, request, drawn, sample, truth: sample.truth };
   status.clear();
   showResults();
   if (at("auto").checked && revision === state.revision) solver.restart(PAUSE); // afterwards, so that neither time includes the other

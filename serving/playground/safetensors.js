@@ -35,6 +35,7 @@ function array(name, { dtype, shape, data_offsets: [from, to] }, view, start, mo
   const count = shape.reduce((product, size) => product * size, 1);
   if (count > most) throw new Error(`${name}: shape (${shape}) holds ${count} values; the most is ${most}`);
   if (count * width !== to - from || start + to > view.byteLength) throw new Error(`${name}: the file is cut off, or damaged`);
+  if (dtype === "F32") return { shape, data: new Float32Array(view.buffer.slice(start + from, start + to)) };
   return { shape, data: Float32Array.from({ length: count }, (_, i) => Number(view[read](start + from + i * width, true))) };
 }
 

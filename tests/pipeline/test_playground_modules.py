@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, Error, Page, Route
-from safetensors.numpy import save
+from playwright.sync_api import Browser, Error, Page, Request, Route
+from safetensors.numpy import load, save
 
 from schema.parts import Axis, locations
 from serving.app import PLAYGROUND_FOLDER
@@ -133,7 +133,8 @@ def test_an_estimate_promises_nothing_for_inputs_unlike_the_training_data(module
 def test_a_frame_has_its_own_quality(modules: Page) -> None:
     script = """async (frame) => {
       const { badges, ofFrame } = await import("./playground/quality.js");
-      const reported = { error_estimate: [[0.01, null]], novelty: [[0.5, 0.002]], outside: [[false, true]] };
+      const array = (...data) => ({ shape: [1, 2], data: Float32Array.from(data) });
+      const reported = { error_estimate: array(0.01, NaN), novelty: array(0.5, 0.002), outside: array(0, 1) };
       const whole = { estimate: 0.3, novelty: 0.002, outside: true }; // of the worst frame, as in the headers
       return badges(ofFrame(whole, reported, frame), null).map(({ title, value }) => [title, value]);
     }"""
@@ -205,6 +206,36 @@ def test_a_curve_is_whole_where_its_points_are(modules: Page) -> None:
     assert path.startswith("M125.0 ")
     assert (first, last) == ("x 0.25: 0", "x 1.75: 0")
     assert modules.evaluate(script, [4, "left", []])[2] == "x 1.5: 0"
+
+
+def test_arrays_go_to_the_service_and_back_as_bytes(modules: Page) -> None:
+    """In JSON, meshes of a million points are beyond the service's limit."""
+    sent: list[Request] = []
+
+    def answer(route: Route) -> None:
+        sent.append(route.request)
+        known = {"error_estimate": np.float32([np.nan]), "outside": np.ones(1, bool)}
+        headers = {"Content-Type": "application/vnd.safetensors", "Server-Timing": "gateway;dur=1.5, triton;dur=2"}
+        route.fulfill(body=save({"u": np.float32([[1, 2.5], [3, 4]]), **known}), headers=headers)
+
+    script = """async () => {
+      const { predict } = await import("./playground/api.js");
+      const array = (shape, ...data) => ({ shape, data: Float32Array.from(data) });
+      const inputs = { a: array([2, 2], 1, 2, 3, 4), time: array([], 7) };
+      const { outputs, processor } = await predict("heat", 3, inputs, undefined, [12, 16]);
+      const shown = Object.entries(outputs).map(([name, { shape, data }]) => [name, [shape, String(data)]]);
+      return [Object.fromEntries(shown), processor];
+    }"""
+    modules.route(f"{ADDRESS}/v1/**", answer)
+    outputs, processor = modules.evaluate(script)
+    modules.unroute(f"{ADDRESS}/v1/**")
+    assert outputs == {"u": [[2, 2], "1,2.5,3,4"], "error_estimate": [[1], "NaN"], "outside": [[1], "1"]}
+    assert processor == 3.5
+    [request] = sent
+    assert request.url == f"{ADDRESS}/v1/models/heat/versions/3/predict?grid=12,16"
+    assert request.headers["content-type"] == "application/vnd.safetensors"
+    arrays = load(request.post_data_buffer or b"")
+    assert {name: array.tolist() for name, array in arrays.items()} == {"a": [[1, 2], [3, 4]], "time": 7}
 
 
 READ = """async ([name, bytes, card]) => {
