@@ -3,14 +3,15 @@
  */
 
 import * as cards from "./card.js";
+import { outline as edges } from "./cells.js";
 import * as fields from "./fields.js";
-import { outline as edges } from "./mesh.js";
 import { short } from "./numbers.js";
 import { Space } from "./space.js";
 import { circumcentre, delaunay } from "./triangles.js";
 
 const PIXELS = 420; // along the longer side
 const MARGIN = 0.04; // around the points, as a share of the longer side: room to move them
+const MOST_SIDES = 2 ** 18; // of triangles: they would fill the picture, and take seconds to draw
 const WIDEST = 2; // the circle around a triangle, in distances of its corners to their third neighbours; wider ones bridge holes
 
 /**
@@ -143,9 +144,9 @@ class Cloud {
     return (this.around ??= this.#positions(edges(this.triangles)));
   }
 
-  /** The sides of all triangles, likewise. */
+  /** The sides of all triangles, likewise; of more than can be told apart those of none. */
   get sides() {
-    const { triangles } = this;
+    const triangles = this.triangles.length > MOST_SIDES ? new Uint32Array() : this.triangles;
     return (this.inner ??= this.#positions(Array.from({ length: 2 * triangles.length }, (_, end) => triangles[end % 2 ? next(end >> 1) : end >> 1])));
   }
 
@@ -164,6 +165,7 @@ class Cloud {
     for (let at = 0; at < triangles.length; at += 3) {
       const [a, b, c] = triangles.subarray(at, at + 3);
       const area = (column[b] - column[a]) * (row[c] - row[a]) - (column[c] - column[a]) * (row[b] - row[a]);
+      if (!area) continue; // it would blank all pixels around it
       const [top, bottom] = [Math.max(0, Math.ceil(Math.min(row[a], row[b], row[c]))), Math.min(rows - 1, Math.floor(Math.max(row[a], row[b], row[c])))];
       const [left, right] = [Math.max(0, Math.ceil(Math.min(column[a], column[b], column[c]))), Math.min(columns - 1, Math.floor(Math.max(column[a], column[b], column[c])))];
       for (let i = top; i <= bottom; i++)

@@ -12,6 +12,7 @@ const NUMBERS = {
 };
 const LEAD = 4096; // bytes in which the document has begun
 const ZLIB = "vtkZLibDataCompressor";
+const MOST_BYTES = 512; // of an array, per point: in space, cells name a point up to 64 times
 
 /**
  * Return the mesh of a file.
@@ -19,7 +20,8 @@ const ZLIB = "vtkZLibDataCompressor";
  * @param {ArrayBuffer} file
  * @param {number} most The most points that the mesh may have.
  * @returns {Promise<object>} `count`, `points` (three numbers each), `types` and `ends` of the cells and their `nodes`, all
- *     cells in turn, `pointData` and `cellData`: `{name, width, values}` each, and the `time`, null where the file says none.
+ *     cells in turn, `pointData` and `cellData`: `{name, width, values, isWhole}` each, and the `time`, null where the file says
+ *     none.
  * @throws {Error} It is none, or cannot be read.
  */
 export async function decode(file, most) {
@@ -42,14 +44,18 @@ export async function decode(file, most) {
   if (!(count >= 1 && count <= most)) throw new Error(`it has ${count} points; the model takes at most ${most}`);
 
   const header = NUMBERS[root.getAttribute("header_type") ?? "UInt32"];
-  const reader = { header, compressed: Boolean(compressor), limit: 100 * (most + 1000), appended: appended(bytes, start) };
+  const reader = { header, compressed: Boolean(compressor), limit: MOST_BYTES * (most + 1000), appended: appended(bytes, start) };
   const arrays = async (part) => Promise.all([...piece.querySelectorAll(`${part} > DataArray`)].filter((array) => array.getAttribute("type") in NUMBERS).map((array) => read(array, reader)));
   const [[points], cells, pointData, cellData] = await Promise.all(["Points", "Cells", "PointData", "CellData"].map(arrays));
   if (points?.values.length !== 3 * count) throw new Error("its points are not complete");
   const moment = document.querySelector("UnstructuredGrid > FieldData > DataArray[Name='TimeValue']"); // as ParaView writes it
   const time = moment && NUMBERS[moment.getAttribute("type")] ? (await read(moment, reader)).values[0] : null;
   const cell = (name) => cells.find((array) => array.name === name)?.values ?? new Float64Array();
-  return { count, points: points.values, types: cell("types"), ends: cell("offsets"), nodes: cell("connectivity"), pointData, cellData, time };
+  const [types, ends, nodes] = ["types", "offsets", "connectivity"].map(cell);
+  if (types.length !== ends.length || ends.some((end, i) => end < (i ? ends[i - 1] : 0) || end > nodes.length)) throw new Error("its cells are not complete");
+  const wrong = nodes.find((node) => !(node >= 0 && node < count));
+  if (wrong !== undefined) throw new Error(`its cells name point ${wrong}, counted from 0, of ${count} points`);
+  return { count, points: points.values, types, ends, nodes, pointData, cellData, time };
 }
 
 /** Return where a text begins in bytes; their number if it is not there. */
@@ -78,7 +84,7 @@ function encoded(text) {
 /** Return name, width and values of an array. */
 async function read(array, reader) {
   const attribute = (name) => array.getAttribute(name);
-  const made = { name: attribute("Name"), width: Number(attribute("NumberOfComponents") || 1) };
+  const made = { name: attribute("Name"), width: Number(attribute("NumberOfComponents") || 1), isWhole: attribute("type").includes("Int") };
   const format = attribute("format");
   if (format === "ascii") return { ...made, values: Float64Array.from(array.textContent.match(/\S+/g) ?? [], Number) };
   const source = format === "appended" ? reader.appended : encoded(array.textContent.replace(/\s+/g, ""));

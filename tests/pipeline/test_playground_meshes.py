@@ -229,7 +229,7 @@ def test_files_that_are_no_mesh_of_the_model_are_refused(person: Visit, service:
 
 
 def test_the_page_knows_the_facets_that_the_client_knows(person: Visit) -> None:
-    page = person.page.evaluate("async () => (await import(new URL('playground/mesh.js', document.baseURI))).FACETS")
+    page = person.page.evaluate("async () => (await import(new URL('playground/cells.js', document.baseURI))).FACETS")
     for dimensions, numbers in NUMBERS.items():
         kinds = {number: KNOWN[dimensions][number] for number in numbers.values() if number != -1}
         listed = {str(number): (kind.facets, kind.nodes) for number, kind in kinds.items()}
