@@ -2,6 +2,7 @@
 
 import * as cards from "./card.js";
 import { percent, within } from "./numbers.js";
+import * as published from "./published.js";
 import { known } from "./quality.js";
 
 const ALONE = "error_estimate"; // what a response calls the half-width of the only output; of others behind a point their name
@@ -43,7 +44,7 @@ export class Figures {
       const width = known(widths?.data[part]);
       const actual = truth?.[tensor.name]?.data[part];
       const [shown, half, right] = within(width, value, width, actual);
-      const notes = [cards.rest(tensor), interval(width, cards.held(this.card, tensor.name, part)), actual === undefined ? "" : `true: ${right}${units}${miss(width, value - actual)}`];
+      const notes = [cards.rest(tensor), interval(width, published.held(this.card, tensor.name, part)), actual === undefined ? "" : `true: ${right}${units}${miss(width, value - actual)}`];
       const name = cards.title(tensor) + (tensor.components?.length ? `, ${tensor.components[part]}` : "");
       const made = document.createElement("div");
       const texts = [["dt", name], ["dd", shown + (width === undefined ? "" : ` ± ${half}`) + units], ["dd", notes.filter(Boolean).join("; ")]];

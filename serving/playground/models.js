@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import * as cards from "./card.js";
 import { ember, tide } from "./colours.js";
 import { typeset } from "./equation.js";
+import * as published from "./published.js";
 import { failed, forget } from "./requests.js";
 import { drawExample, fetching, openSample, showSampleNumber } from "./samples.js";
 import { clear, fillOptions, play, setAuto } from "./show.js";
@@ -123,7 +124,7 @@ function openText(same) {
   fetching.abort();
   forget();
   at("points-label").hidden = true;
-  showWorth(cards.worthOfText(state.model.card));
+  showWorth(published.worthOfText(state.model.card));
   reader.open(state.model.card, same);
 }
 

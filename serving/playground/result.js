@@ -3,6 +3,7 @@
 import * as cards from "./card.js";
 import * as fields from "./fields.js";
 import { duration, percent } from "./numbers.js";
+import * as published from "./published.js";
 
 const LEAST_OWN = 0.1; // of the difference: an error of the solver that is worth a word
 
@@ -60,7 +61,7 @@ function titleOf(card, name) {
 
 /** Return that the solver on this grid has an error of its own, where it is published. */
 function ofSolver(card, grid, noise, known) {
-  const row = cards.classical(card, grid, noise);
+  const row = published.classical(card, grid, noise);
   const isSmall = known.every(({ error }) => !(row?.relative_l2 > LEAST_OWN * error));
   if (!row || String(row.grid) !== String(grid) || isSmall) return "";
   return ` on this grid, which is itself ${percent(row.relative_l2)} off the truth (mean of ${row.fields} fields)`;

@@ -5,6 +5,7 @@ import * as fields from "./fields.js";
 import { showWorth } from "./models.js";
 import { duration, percent } from "./numbers.js";
 import { program } from "./program.js";
+import * as published from "./published.js";
 import { badges, ofFrame, show as showBadges } from "./quality.js";
 import { compare, markLate, noise } from "./requests.js";
 import { measure, sentence } from "./result.js";
@@ -25,9 +26,9 @@ export function showResults() {
   times.show(state.result, state.classical?.revision === state.result?.revision ? state.classical : null);
   showError(result, truth);
   const { card } = state.model;
-  const coverage = inputs.sample && cards.coverage(card, inputs.grid, { noise: state.forward ? noise() : null, isUsual: inputs.isUsual }, result?.frame?.index ?? null);
+  const coverage = inputs.sample && published.coverage(card, inputs.grid, { noise: state.forward ? noise() : null, isUsual: inputs.isUsual }, result?.frame?.index ?? null);
   showBadges(at("quality"), result ? badges(result.quality, coverage) : []);
-  if (result?.frame) showMeasured(cards.measured(card, inputs.grid, noise()), result.frame);
+  if (result?.frame) showMeasured(published.measured(card, inputs.grid, noise()), result.frame);
   showTime("predict", result);
   showTime("classical", solved);
   at("download-output").disabled = result?.revision !== state.revision;
@@ -142,13 +143,13 @@ function showTime(id, result) {
 /** Show the published figures for this request. */
 export function showFacts() {
   const { card } = state.model;
-  const row = cards.measured(card, inputs.grid, noise());
-  const worth = cards.worth(card, inputs.grid, noise());
+  const row = published.measured(card, inputs.grid, noise());
+  const worth = published.worth(card, inputs.grid, noise());
   showWorth(worth);
   outputs.poor = worth.kind === "poor" ? worth.error : null;
   at("measured-error").dataset.kind = worth.kind;
   showMeasured(row);
-  const trust = cards.trust(card, inputs.grid, inputs.sample.origin);
+  const trust = published.trust(card, inputs.grid, inputs.sample.origin);
   if (state.version && state.version !== card.version) trust.unshift({ good: false, text: `Version ${state.version} is in use; the figures here are those of version ${card.version}.` });
   at("trust").replaceChildren(...trust.map(({ good, text }) => item(text, good ? "good" : "care")));
   showProgram();
@@ -161,15 +162,15 @@ function showMeasured(row, frame = null) {
   const between = row && Math.abs((row.noise ?? 0) - noise()) > 1e-9 ? `, the nearest measured level to ${percent(noise())}` : "";
   const level = row && (row.noise || between) ? ` with ${percent(row.noise ?? 0)} of noise${between}` : "";
   const which = own ? `, frame ${frame.index + 1}` : `${level}${row?.worst ? `, worst ${percent(row.worst)}` : ""}`;
-  at("measured-note").textContent = row ? `mean of ${cards.testFields(row)}${which}` : "not published for this grid";
-  at("measured-others").textContent = cards.otherMeasures(state.model.card, own ?? row);
+  at("measured-note").textContent = row ? `mean of ${published.testFields(row)}${which}` : "not published for this grid";
+  at("measured-others").textContent = published.otherMeasures(state.model.card, own ?? row);
 }
 
 /** Show nothing but what holds for any input of the model, until there is one: what was shown is of another model or input. */
 export function clear() {
   const { card } = state.model;
   clearTimeout(announcing);
-  showWorth(cards.worth(card, cards.firstGrid(card), noise()));
+  showWorth(published.worth(card, cards.firstGrid(card), noise()));
   showError(null, null);
   for (const id of ["predict", "classical"]) showTime(id, null);
   showBadges(at("quality"), []);
@@ -197,7 +198,7 @@ function announce(result, solved, truth) {
 
 export function setAuto() {
   const { card } = state.model;
-  const usual = cards.classical(card, cards.firstGrid(card));
+  const usual = published.classical(card, cards.firstGrid(card));
   at("auto").checked = !state.forward && cards.solvable(state.model) && usual !== undefined && usual.milliseconds < QUICK;
   at("solve").disabled = false;
   outputs.clear("not solved yet", state.forward ? "" : "compared when it is solved");
@@ -205,7 +206,7 @@ export function setAuto() {
 
 /** Return how long a slow solver takes. */
 export function solverHint() {
-  const usual = cards.classical(state.model.card, inputs.grid, noise());
+  const usual = published.classical(state.model.card, inputs.grid, noise());
   if (!usual || usual.milliseconds < QUICK) return "";
   return `took ${duration(usual.milliseconds)} on ${cards.gridText(usual.grid)} points in the published measurement`;
 }

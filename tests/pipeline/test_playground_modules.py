@@ -64,7 +64,7 @@ def test_a_reading_says_where_its_point_lies(modules: Page, points: Any, across:
 
 def test_an_error_says_of_which_samples_it_is(modules: Page) -> None:
     script = """async ([shape, row]) => {
-      const { trust, worth } = await import("./playground/card.js");
+      const { trust, worth } = await import("./playground/published.js");
       const coarse = { grid: [64], fields: 9, relative_l2: 0.01 };
       const errors = [coarse, { grid: [128], fields: 32, relative_l2: 0.029, ...row }];
       const card = { inputs: [], outputs: [], errors, training: { distribution: "the 448 training samples" } };
