@@ -111,10 +111,10 @@ def plane(field: Field, component: int | None, axes: int) -> Field:
 
 
 def planes(rows: Sequence[PredictedSample], description: Description, output: str, component: int | None) -> Figure:
-    """Draw fields on planes as images; the first row of a field is at the bottom."""
+    """Draw fields on planes as images; the first row of a field is at the top, as in the playground."""
     count, (vertical, horizontal) = len(description.axes), description.axes[-2:]
     inputs = [*components(description.inputs, rows[0].inputs)][:MOST]
-    extent = (0.0, horizontal.length, vertical.length, 0.0)  # the first row above, as in the playground
+    extent = (0.0, horizontal.length, vertical.length, 0.0)
     height = np.clip(2.2 * vertical.length / horizontal.length, 1.0, 3.2)
     figure = Figure(figsize=(2.35 * (len(inputs) + 3), (height + 0.1) * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)

@@ -141,6 +141,7 @@ class Report:
     drawn: tuple[PredictedSample, ...]  # the best, the median and the worst test sample
     scalars: tuple[Parity, ...]  # the outputs that are numbers, of all test samples
     amounts: tuple[Amount, ...]  # trainings on parts of the data
+    used: int  # training samples of the run itself
     times: Times  # what the model costs
     processor: str  # where the time of the network was measured
     # The card's figures of the error estimates of test samples; None where there are none.
@@ -174,9 +175,8 @@ class Report:
         """Figures on validation samples by the number of training samples; nothing where that was not varied."""
         if not self.amounts:
             return []
-        used = round(self.amounts[-1].samples / self.amounts[-1].share)
         parts = [(one.samples, summary({"relative_l2": one.errors})) for one in self.amounts]
-        return [*parts, (used, self.figures["validation"])]
+        return [*parts, (self.used, self.figures["validation"])]
 
     @property
     def evidence(self) -> Evidence:
@@ -248,6 +248,7 @@ def collect(run: Path, data: Path, amounts: Sequence[Amount] = (), source: Path 
         drawn=tuple(drawn(found.operator, work, errors["test"]["relative_l2"])),
         scalars=tuple(parities(found.operator, work)),
         amounts=tuple(amounts),
+        used=len(work.rows),
         times=Times(network, found.card.training["seconds"], problem.solver_seconds),
         processor=measures.processor(),
         calibration=next(iter((found.card.calibration or {}).get("test", ())), None),

@@ -20,7 +20,7 @@ from training.evaluation.measures import processor
 from training.fit.run_folder import RunError, RunFolder
 from training.messages import typed
 from training.report import collect
-from training.report.collect import Evidence, NextStep, ReportError, Times, advise, sentence
+from training.report.collect import Amount, Evidence, NextStep, ReportError, Times, advise, sentence
 from training.report.page import cost, is_missing, next_command, report_command, source_of, sparkline, trust
 from training.report.verdict import MEAN, NEAREST, Verdict, percent
 
@@ -89,6 +89,11 @@ def test_the_numbers_are_those_of_the_card(run: Path) -> None:
     assert min(map(float, (line.split(",")[2] for line in (run / "metrics.csv").read_text().splitlines()[1:]))) == (
         pytest.approx(numbers["errors"]["validation"]["relative_l2"], rel=1e-3)
     )
+
+
+def test_parts_of_the_data_stand_beside_the_samples_that_the_run_has_used(run: Path) -> None:
+    third = Amount(1 / 3, 11, np.ones(4))  # of 32, rounded
+    assert [samples for samples, _ in collect(run, run.parent / "data", [third]).by_amount] == [11, 32]
 
 
 @pytest.mark.deep
