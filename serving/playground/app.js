@@ -27,6 +27,7 @@ async function sampleIn(files, asReading, signal) {
     const [{ name }] = card.inputs;
     const reading = found.field ?? found.arrays[name];
     if (!reading) throw new Error(`it holds ${Object.keys(found.arrays).join(", ") || "nothing"}; expected ${name}.`);
+    if (reading.shape.length !== cards.dimensions(card)) throw new Error(`it has shape (${reading.shape}); expected one field of ${name}.`);
     await checkAccepted(model.name, { [name]: reading }, signal);
     setForward(null);
   }
@@ -49,8 +50,9 @@ function saveInput() {
   if (takesText(card)) return reader.tokens && save({ [card.inputs[0].name]: reader.tokens }, name, state.language);
   const request = state.forward ? state.result?.request : inputs.request();
   if (!request) return;
-  const isUsual = inputs.parameters.usual && !cards.takesGrid(card);
-  const sent = Object.entries(request).filter(([key]) => !isUsual || state.forward || !(key in inputs.parameters.values));
+  const isUsual = inputs.hasUsualNumbers && !cards.takesGrid(card);
+  const numbers = new Set(cards.parameters(inputs.card).map((one) => one.name));
+  const sent = Object.entries(request).filter(([key]) => !isUsual || state.forward || !numbers.has(key));
   save(Object.fromEntries(sent), name, state.language, !isPlain(fieldRequest()));
 }
 

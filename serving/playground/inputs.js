@@ -36,7 +36,7 @@ export class Inputs {
   /** @param {{changed: () => void, moved: (position: number[] | null) => void}} host What to call. */
   constructor(host) {
     this.host = host;
-    this.parameters = new Parameters(at("parameters"), { begin: () => this.remember(), changed: (name) => this.#numbered(name) });
+    this.parameters = new Parameters(at("parameters"), { begin: () => this.sample && this.remember(), changed: (name) => this.sample && this.#numbered(name) });
     this.#wire();
   }
 
@@ -78,9 +78,14 @@ export class Inputs {
     return cards.takesGrid(this.card) && cards.gridded(this.card) ? this.grid : undefined;
   }
 
+  /** Return whether all parameters have their defaults, in all frames. */
+  get hasUsualNumbers() {
+    return this.parameters.usual && Object.keys(this.sample.series ?? {}).length === 0;
+  }
+
   /** Return whether all parameters, and all inputs that have a default, have it. */
   get isUsual() {
-    return this.parameters.usual && Object.keys(this.sample.fields).length <= cards.required(this.card).length;
+    return this.hasUsualNumbers && Object.keys(this.sample.fields).length <= cards.required(this.card).length;
   }
 
   /** Return the request: arrays by name, as copies. */

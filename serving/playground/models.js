@@ -123,6 +123,7 @@ function begin() {
 function openText(same) {
   fetching.abort();
   forget();
+  play(false);
   at("points-label").hidden = true;
   showWorth(published.worthOfText(state.model.card));
   reader.open(state.model.card, same);

@@ -71,10 +71,11 @@ const [LONGEST_VALUE, LONGEST_HEADER] = [8, 20_000]; // bytes
 export async function inflated(content, most, format = "deflate-raw") {
   const parts = [];
   let size = 0;
-  for await (const part of new Blob([content]).stream().pipeThrough(new DecompressionStream(format))) {
-    size += part.length;
+  const reader = new Blob([content]).stream().pipeThrough(new DecompressionStream(format)).getReader(); // which Safari does not iterate
+  for (let next = await reader.read(); !next.done; next = await reader.read()) {
+    size += next.value.length;
     if (size > most) throw new Error(`an array of the file takes more than ${most} bytes`);
-    parts.push(part);
+    parts.push(next.value);
   }
   return new Blob(parts).arrayBuffer();
 }

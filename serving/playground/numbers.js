@@ -36,6 +36,13 @@ export function percent(share) {
   return `${short(Number((100 * share).toPrecision(2)))} %`;
 }
 
+/** A bound from above as per cent: to two digits, and no less than it is. */
+export function atMost(share) {
+  const least = 100 * share * (1 - 1e-6); // of what is no rounding of the number itself
+  const shown = Number((100 * share).toPrecision(2));
+  return percent(shown < least ? (shown + 10 ** (Math.floor(Math.log10(least)) - 1)) / 100 : share);
+}
+
 /** A duration in the unit that fits: 5.8 ms, 38 ms, 1.2 s. */
 export function duration(milliseconds) {
   if (milliseconds < 10) return `${Number(milliseconds.toPrecision(2))} ms`;

@@ -1,6 +1,6 @@
 /** What a response says about its own error: badges for the bound, the estimate, and inputs unlike the training data. */
 
-import { percent } from "./numbers.js";
+import { atMost, percent } from "./numbers.js";
 
 /** Return the quality of a response to one sample from its headers; members that it does not have are undefined. */
 export function quality(headers) {
@@ -37,8 +37,8 @@ export function known(number) {
  */
 export function badges({ bound, solve, misfit, estimate, novelty, outside, solver, subject = "Input" }, coverage) {
   const made = [];
-  if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${percent(bound)}`, note: "guaranteed, to the discrete solution of the equation as it was sent" });
-  if (solve !== undefined) made.push({ title: "Solve bound", value: `≤ ${percent(solve)}`, note: "guaranteed, to the discrete solution with the network's corrections" });
+  if (bound !== undefined) made.push({ title: "Error bound", value: `≤ ${atMost(bound)}`, note: "guaranteed, to the discrete solution of the equation as it was sent" });
+  if (solve !== undefined) made.push({ title: "Solve bound", value: `≤ ${atMost(solve)}`, note: "guaranteed, to the discrete solution with the network's corrections" });
   if (misfit !== undefined) made.push({ title: "Misfit", value: percent(misfit), note: "distance between the input and the forward solution of the output" });
   if (estimate !== undefined) made.push(estimated(estimate, coverage, outside));
   if (outside !== undefined) made.push({ title: subject, value: outside ? "outside" : "inside", note: unlike(outside, novelty), care: outside });
@@ -52,7 +52,7 @@ function estimated(estimate, coverage, outside) {
   if (coverage && !coverage.holds) return { title: "Error estimate, unreliable", value: percent(estimate), note: `it ${coverage.text} only`, care: true };
   const tested = coverage ? `it ${coverage.text}, which were` : "it is made for inputs that are";
   if (outside) return { title: "Error estimate, not for this input", value: percent(estimate), note: `${tested} like the training data`, care: true };
-  return { title: "Error estimate", value: `≤ ${percent(estimate)}`, note: coverage ? `to the true solution; it ${coverage.text}` : "to the true solution; how often it holds was not measured" };
+  return { title: "Error estimate", value: `≤ ${atMost(estimate)}`, note: coverage ? `to the true solution; it ${coverage.text}` : "to the true solution; how often it holds was not measured" };
 }
 
 function unlike(outside, novelty) {

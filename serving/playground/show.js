@@ -223,7 +223,7 @@ export function fieldRequest() {
     model: model.name,
     version,
     inputs: forward ? [model.card.inputs[0].name] : Object.keys(drawn),
-    parameters: inputs.parameters.usual && !cards.takesGrid(model.card) ? {} : inputs.parameters.values,
+    parameters: inputs.hasUsualNumbers && !cards.takesGrid(model.card) ? {} : inputs.parameters.values,
     grid: inputs.requestedGrid,
     outputs: model.card.outputs.map(({ name }) => name),
     points: inputs.grid[0],

@@ -107,6 +107,15 @@ def test_numbers_have_the_digits_that_they_need(modules: Page) -> None:
     assert [[each.replace("\N{MULTIPLICATION SIGN}", "x") for each in row] for row in found] == list(texts.values())
 
 
+def test_a_bound_is_never_shown_smaller_than_it_is(modules: Page) -> None:
+    script = """async (bounds) => {
+      const { badges } = await import("./playground/quality.js");
+      return bounds.map((bound) => badges({ bound }, null)[0].value);
+    }"""
+    bounds = {0.003: "≤ 0.3 %", 0.00145: "≤ 0.15 %", 7.34e-8: "≤ 7.4 \N{MULTIPLICATION SIGN} 10⁻⁶ %"}
+    assert modules.evaluate(script, list(bounds)) == list(bounds.values())
+
+
 def test_a_parameter_is_named_with_its_sign(modules: Page) -> None:
     script = """async (parameters) => {
       const { label } = await import("./playground/card.js");
