@@ -252,7 +252,18 @@ export function aspect(card, shape) {
 export function axes(card) {
   const { grid } = card;
   const isKnown = (name, i) => grid.lengths?.[i] && !grid.guessed?.includes(`${name}.length`);
-  return scattered(card) ? [] : grid.axes.map((name, i) => ({ name, ends: isKnown(name, i) ? [0, grid.lengths[i]] : [], points: lie(card, name) }));
+  return scattered(card) ? [] : grid.axes.map((name, i) => ({ name, ends: isKnown(name, i) ? sides(card, i) : [], points: lie(card, name) }));
+}
+
+/** Return the values at the sides of an axis, which may fall: about the first and the last point of the training data, if known. */
+function sides(card, i) {
+  const { axes: names, ends, lengths: { [i]: length } } = card.grid;
+  const [first = 0, last = 0] = ends?.[i] ?? [];
+  const share = Math.abs(last - first) / length;
+  if (!(share > 0.5 && share < 1.01)) return [0, length]; // not known, or in other units
+  const across = last < first ? -length : length;
+  const before = lie(card, names[i]) === "cells" ? (across - (last - first)) / 2 : 0;
+  return [first - before, first - before + across];
 }
 
 /** Return where the points of an axis lie, by the card's formula: "cells" (in their middles), "left", or "nodes" at both ends. */

@@ -26,7 +26,7 @@ export function within(width, ...values) {
 
 /** The two ends of a scale, to three digits of their span: what is nothing beside it reads 0. */
 export function ends([low, high]) {
-  const span = high - low;
+  const span = Math.abs(high - low); // an axis may fall
   return [low, high].map((value) => short(Math.abs(value) < span / 1000 ? 0 : value, span));
 }
 

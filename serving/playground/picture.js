@@ -72,7 +72,7 @@ const COUNTED = ["row", "column", "point"]; // names of axes whose points have n
 export function place(axis, index, points, usual) {
   const { name = usual, ends = [], points: lie } = axis ?? {};
   const isIndex = ends.length === 0 || COUNTED.includes(name);
-  return `${name} ${isIndex ? index : short(ends[0] + (ends[1] - ends[0]) * share(index, points, lie), ends[1] - ends[0])}`;
+  return `${name} ${isIndex ? index : short(ends[0] + (ends[1] - ends[0]) * share(index, points, lie), Math.abs(ends[1] - ends[0]))}`;
 }
 
 /** Draw lines between pairs of positions (row, column). */

@@ -47,19 +47,26 @@ def modules(browser: Browser) -> Iterator[Page]:  # noqa: F811  as above
 
 
 @pytest.mark.parametrize(
-    ("points", "across"),
-    [("left", "x 0, y 0.25"), ("cells", "x 0.25, y 0.375"), ("nodes", "x 0, y 0.333")],
+    ("points", "ends", "across"),
+    [
+        ("left", [], "x 0, y 0.25"),
+        ("cells", [], "x 0.25, y 0.375"),
+        ("nodes", [], "x 0, y 0.333"),
+        ("left", [[-1, 0.5], [5, 4.25]], "x \N{MINUS SIGN}1, y 4.75"),  # where the training data lie: one axis falls
+        ("cells", [[-0.75, 0.75], [4.875, 4.125]], "x \N{MINUS SIGN}0.75, y 4.63"),
+        ("nodes", [[-1000, 1000], [5, 4]], "x 0, y 4.67"),  # in other units than the length
+    ],
 )
-def test_a_reading_says_where_its_point_lies(modules: Page, points: Any, across: str) -> None:
+def test_a_reading_says_where_its_point_lies(modules: Page, points: Any, ends: Any, across: str) -> None:
     axes = (Axis(name="x", length=2, points=points), Axis(name="y", length=1, points=points))
-    script = """async ([points, lengths]) => {
+    script = """async ([points, lengths, ends]) => {
       const { axes } = await import("./playground/card.js");
       const { Picture } = await import("./playground/picture.js");
       const picture = new Picture(document.createElement("div"));
-      picture.axes = axes({ inputs: [], grid: { axes: ["x", "y"], lengths, points } });
+      picture.axes = axes({ inputs: [], grid: { axes: ["x", "y"], lengths, points, ends } });
       return picture.reading({ shape: [4, 4], data: new Float32Array(16).fill(7) }, [0.1, 0.3]);
     }"""
-    assert modules.evaluate(script, [locations(axes), [axis.length for axis in axes]]) == f"{across}: 7"
+    assert modules.evaluate(script, [locations(axes), [axis.length for axis in axes], ends]) == f"{across}: 7"
 
 
 def test_an_error_says_of_which_samples_it_is(modules: Page) -> None:
@@ -319,19 +326,11 @@ BY_ROWS = [0, 1, 3, 2, 4, 5, 7, 6]
 MESHES: dict[str, tuple[np.ndarray, dict[str, np.ndarray], str]] = {
     "two types": (PLACES, {"quad": QUADS[:9], "triangle": np.concatenate([HALVES[9:16], HALVES[25:]])}, ""),
     "nodes of their own": (PLACES[HALVES.ravel()], {"triangle": np.arange(96).reshape(-1, 3)}, ""),
-    "quadratic": (
-        PLACES[[*range(3), *range(5, 8), *range(10, 13)]],
-        {"quad9": np.array([[0, 2, 8, 6, 1, 5, 7, 3, 4]])},
-        "",
-    ),
+    "quadratic": (PLACES[NUMBER[:3, :3].ravel()], {"quad9": np.array([[0, 2, 8, 6, 1, 5, 7, 3, 4]])}, ""),
     "a point in no cell": (PLACES, {"quad": QUADS[1:]}, "point 0 is in no cell"),
     "row by row": (PLACES, {"quad": QUADS[:, BY_ROWS[:4]]}, "16 of 16 cells cross themselves"),
     "a few tangled": (PLACES, {"quad": np.concatenate([QUADS[:3, BY_ROWS[:4]], QUADS[3:]])}, ""),
-    "a node twice": (
-        PLACES,
-        {"quad": np.concatenate([QUADS[:-1], QUADS[-1:, [0, 1, 2, 2]]])},
-        "cell 15 has a node twice",
-    ),
+    "a node twice": (PLACES, {"quad": np.vstack([QUADS[:-1], [18, 19, 24, 24]])}, "cell 15 has a node twice"),
     "a facet of three": (PLACES, {"triangle": np.concatenate([HALVES, [[0, 6, 20]]])}, "three cells share a facet"),
     "flat": (PLACES, {"triangle": np.concatenate([HALVES, [[0, 2, 1]]])}, "cell [0, 2, 1] on the boundary is flat"),
     "bricks": (BOX, {"hexahedron": BRICKS}, ""),
