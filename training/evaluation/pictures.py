@@ -7,10 +7,11 @@ scale: they have the colour of its end, which is then pointed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib as mpl
 import numpy as np
@@ -114,14 +115,15 @@ def planes(rows: Sequence[PredictedSample], description: Description, output: st
     """Draw fields on planes as images; the first row of a field is at the top, as in the playground."""
     count, (vertical, horizontal) = len(description.axes), description.axes[-2:]
     inputs = [*components(description.inputs, rows[0].inputs)][:MOST]
-    extent = (0.0, horizontal.length, vertical.length, 0.0)
+    (top, bottom), (left, right) = (sides(description, axis) for axis in (count - 2, count - 1))
     height = np.clip(2.2 * vertical.length / horizontal.length, 1.0, 3.2)
     figure = Figure(figsize=(2.35 * (len(inputs) + 3), (height + 0.1) * len(rows) + 0.9), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 3, squeeze=False)
     shown = panels(rows, inputs, output, component, lambda field, at: plane(field, at, count))
-    show(grid, rows, extent, *shown, units_of(description, inputs, output))
+    extent = (left, right, bottom, top)
+    show(grid, rows, extent, *shown, units_of(description, inputs, output), first="upper")
     for axis in grid.flat:
-        axis.set(xticks=(0, horizontal.length), yticks=(0, vertical.length))
+        axis.set(xticks=(left, right), yticks=(top, bottom))
         axis.tick_params(labelsize=7, length=2)
         axis.label_outer()
     finish(grid, rows, vertical.name, horizontal.name)
@@ -179,8 +181,12 @@ def show(
     scales: Sequence[ScalarMappable],
     titles: Sequence[str],
     units: Sequence[str],
+    first: Literal["upper", "lower"] = "lower",
 ) -> None:
-    """Draw columns of fields, as dots at the coordinates `place` or as images of this extent, with a scale of each."""
+    """Draw columns of fields, as dots at the coordinates `place` or as images of this extent, with a scale of each.
+
+    The `first` row of images is the upper or the lower one.
+    """
     for axes, column, colours, title, unit in zip(grid.T, columns, scales, titles, units, strict=True):
         look: dict[str, Any] = {"cmap": colours.cmap, "norm": colours.norm}
         for axis, field, one in zip(axes, column, rows, strict=True):
@@ -188,7 +194,6 @@ def show(
                 x, y = one.inputs[place].T[:2]
                 axis.scatter(x, y, c=field, s=4000 / len(x), linewidths=0, **look)
             else:
-                first = "upper" if place[2] > place[3] else "lower"
                 axis.imshow(field, origin=first, extent=place, aspect="auto", **look)
         axes[0].set_title(title, fontsize=10)
         ends = beyond(colours, column)
@@ -208,14 +213,15 @@ def finish(grid: NDArray[Any], rows: Sequence[PredictedSample], vertical: str, h
 def lines(rows: Sequence[PredictedSample], description: Description, output: str, component: int | None) -> Figure:
     """Draw fields on a line as curves, truth and prediction in one panel."""
     inputs, [line] = [*components(description.inputs, rows[0].inputs)][:MOST], description.axes
+    start, end = sides(description, 0)
     figure = Figure(figsize=(3.1 * (len(inputs) + 2), 2.1 * len(rows)), layout="constrained")
     grid = figure.subplots(len(rows), len(inputs) + 2, squeeze=False, sharex=True, sharey="col")
     for axes, one in zip(grid, rows, strict=True):
         for axis, (field, index, _) in zip(axes, inputs, strict=False):
             values = plane(one.inputs[field], index, 1)
-            axis.plot(positions(line, len(values)), values, color=COLOURS["input"])
+            axis.plot(positions(line, len(values), start, end), values, color=COLOURS["input"])
         truth, predicted = (plane(fields[output], component, 1) for fields in (one.truth, one.predicted))
-        x = positions(line, len(truth))
+        x = positions(line, len(truth), start, end)
         axes[-2].plot(x, truth, color=COLOURS["truth"], linewidth=2.5, label="truth")
         axes[-2].plot(x, predicted, color=COLOURS["prediction"], linestyle="--", label="prediction")
         axes[-1].plot(x, predicted - truth, color=COLOURS["prediction"])
@@ -229,10 +235,21 @@ def lines(rows: Sequence[PredictedSample], description: Description, output: str
     return figure
 
 
-def positions(axis: Axis, points: int) -> Field:
-    """Return where the points of an axis lie."""
+def sides(description: Description, axis: int) -> tuple[float, float]:
+    """Return the values at both ends of an axis, which may fall: as in the training data, where these say them."""
+    length, points = description.axes[axis].length, description.axes[axis].points
+    first, last = (description.grid.ends[axis] if description.grid.ends else ()) or (0.0, 0.0)
+    if not 0.5 < abs(last - first) / length < 1.01:  # not known, or in other units than the length
+        return 0.0, length
+    across = math.copysign(length, last - first)
+    before = (across - (last - first)) / 2 if points in {"cells", "strided"} else 0.0
+    return first - before, first - before + across
+
+
+def positions(axis: Axis, points: int, start: float, end: float) -> Field:
+    """Return where the points of an axis lie that begins and ends there."""
     shift, cells = (0.5 if axis.points == "cells" else 0.0), points - (axis.points in {"nodes", "strided"})
-    return np.asarray((np.arange(points) + shift) / cells * axis.length)
+    return np.asarray(start + (np.arange(points) + shift) / cells * (end - start))
 
 
 def hovmoeller(rows: Sequence[PredictedSample], description: Description, output: str, component: int | None) -> Figure:
@@ -245,7 +262,7 @@ def hovmoeller(rows: Sequence[PredictedSample], description: Description, output
     columns, scales, _ = panels(
         rows, inputs, output, component, lambda field, at: field if at is None else field[:, at]
     )
-    extent = (0.0, line.length, 0.5 * step, (len(columns[-1][0]) + 0.5) * step)
+    extent = (*sides(description, 0), 0.5 * step, (len(columns[-1][0]) + 0.5) * step)
     titles = (*(label for *_, label in inputs), "truth", "prediction", "difference")
     show(grid, rows, extent, columns, scales, titles, units_of(description, inputs, output))
     finish(grid, rows, "time", line.name)

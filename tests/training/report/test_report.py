@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from training.commands import app
 from training.evaluation.measures import processor
+from training.evaluation.pictures import figures
 from training.fit.run_folder import RunError, RunFolder
 from training.messages import typed
 from training.report import collect
@@ -121,6 +122,11 @@ def test_pictures_show_the_best_the_median_and_the_worst_test_sample(run: Path) 
         for one in report.drawn:
             assert np.allclose(one.truth["u"], file["u"][one.number], rtol=1e-6)
             assert one.parameters["wind"] == pytest.approx(file["wind"][one.number])
+    ends = {"ends": ((5 - 1 / 24, 4 + 1 / 24), ())}  # the middles of the outermost of 12 cells on an axis that falls
+    known = report.description.model_copy(update={"grid": report.description.grid.model_copy(update=ends)})
+    [panel, *_] = next(iter(figures(report.drawn, known).values())).axes
+    assert (*panel.get_ylim(), *panel.get_xlim()) == pytest.approx((4, 5, 0, 1))
+    assert panel.images[0].origin == "upper"  # the first row, which lies at 5
 
 
 def test_the_model_s_error_estimates_are_judged() -> None:
