@@ -4,14 +4,14 @@ const WORDS = {
   div: "∇·", grad: "∇", laplace: "∆", laplacian: "∆", lap: "∆", alpha: "α", beta: "β", gamma: "γ", delta: "δ", kappa: "κ",
   lambda: "λ", mu: "μ", nu: "ν", omega: "ω", phi: "φ", pi: "π", psi: "ψ", rho: "ρ", sigma: "σ", tau: "τ", theta: "θ",
 };
-const TOKEN = /([A-Za-zα-ω]+)(?:_([A-Za-z0-9]+))?|\^(-?[0-9]+)|_([A-Za-z0-9]+)|-|[^A-Za-zα-ω^_-]+/g;
+const TOKEN = /([A-Za-zα-ω]+)(?:_([A-Za-z0-9]+))?|\^(-?[0-9]+|[A-Za-zα-ω]+)|_([A-Za-z0-9]+)|[-^_]|[^A-Za-zα-ω^_-]+/g;
 
 /** Return nodes for an equation; words that are no signs stay as they are. */
 export function typeset(equation) {
   const nodes = [];
   for (const [text, word, index, power, below] of equation.matchAll(TOKEN)) {
     if (below) nodes.push(small("sub", below));
-    else if (power) nodes.push(small("sup", power.replace("-", "−")));
+    else if (power) nodes.push(small("sup", WORDS[power] ?? power.replace("-", "−")));
     else if (text === "-") nodes.push("−");
     else if (!word) nodes.push(WORDS_BEFORE.test(nodes.at(-1) ?? "") ? text.trimStart() : text);
     else {
