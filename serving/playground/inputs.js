@@ -197,6 +197,8 @@ export class Inputs {
   /**
    * Return the inputs and parameters in the arrays of a file, which may hold the true outputs, too, of a model on points.
    *
+   * A parameter that it does not hold has its default or, without one, the present number.
+   *
    * @param {Record<string, {shape: number[], data: Float32Array} | null>} arrays By their names; others are ignored.
    */
   read(arrays) {
@@ -212,7 +214,7 @@ export class Inputs {
     const truth = cards.scattered(this.card) ? this.card.outputs.filter(({ name }) => arrays[name]) : [];
     return {
       fields: Object.fromEntries(found.map(({ name }) => [name, arrays[name]])),
-      parameters: cards.entered(this.card, arrays),
+      parameters: { ...this.parameters.withoutDefault, ...cards.entered(this.card, arrays) },
       series: cards.series(this.card, arrays),
       origin: { kind: "own" },
       truth: truth.length ? Object.fromEntries(truth.map(({ name }) => [name, arrays[name]])) : null,

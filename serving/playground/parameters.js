@@ -33,6 +33,11 @@ export class Parameters {
     return Object.entries(this.controls).every(([name, { parameter }]) => this.values[name] === parameter.default);
   }
 
+  /** Return the numbers of parameters without a default, by name. */
+  get withoutDefault() {
+    return Object.fromEntries(Object.entries(this.values).filter(([name]) => (this.controls[name].parameter.default ?? null) === null));
+  }
+
   change(name, value) {
     this.values = { ...this.values, [name]: value };
     this.host.changed(name);

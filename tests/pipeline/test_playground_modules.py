@@ -308,6 +308,21 @@ def test_archives_are_read_whatever_else_they_hold(modules: Page, name: str) -> 
         modules.evaluate(READ, [name, list(b"no such file"), FRAMES])
 
 
+def test_a_file_without_a_parameter_leaves_the_number_that_was_entered(modules: Page) -> None:
+    script = """async () => {
+      const { Inputs } = await import("./playground/inputs.js");
+      const inputs = new Inputs({ changed() {}, moved() {}, sliced() {} });
+      const tensor = { name: "a", axes: ["batch", "row", "column"], shape: [null, null, null] };
+      const parameters = [{ name: "wind", minimum: 0, maximum: 1 }, { name: "time", default: 1 }];
+      inputs.open({ inputs: [tensor], outputs: [], parameters, grid: { axes: ["row", "column"], points: "" } }, "");
+      const arrays = { a: { shape: [2, 2], data: Float32Array.of(1, 2, 3, 4) } };
+      inputs.set({ fields: arrays, parameters: { wind: 0.9, time: 5 }, origin: { kind: "own" }, truth: null });
+      inputs.set(inputs.read(arrays));
+      return inputs.sample.parameters;
+    }"""
+    assert modules.evaluate(script) == {"wind": 0.9, "time": 1}
+
+
 def test_an_output_without_a_truth_is_compared_with_none(modules: Page) -> None:
     script = """async () => {
       const { Outputs } = await import("./playground/outputs.js");
