@@ -71,6 +71,8 @@ def read_gmsh_right() -> Iterator[None]:
                 "_read_data": partial(_data, known),
                 "_fast_forward_to_end_block": partial(_skip, known, module._fast_forward_to_end_block),  # noqa: SLF001
             }
+            if name == GMSH[0]:
+                replacements["cell_data_from_raw"] = _split
             if name == GMSH[2]:
                 replacements["_read_entities"] = partial(_entities, module._read_entities)  # noqa: SLF001
             cells = "_read_cells" if name == GMSH[0] else "_read_elements"
@@ -117,6 +119,12 @@ def _elements(known: dict[str, Any], module: Any, read: Callable[..., Any], file
     found = read(file, *arguments)
     known["Elements"] = module, start, file.tell()
     return found
+
+
+def _split(cells: list[tuple[str, Any]], data: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return data of all cells by blocks of these; `meshio` takes each block, a pair, for two cells."""
+    ends = np.cumsum([len(nodes) for _, nodes in cells])[:-1]
+    return {name: np.split(values, ends) for name, values in data.items()}
 
 
 def _skip(known: dict[str, Any], skip: Callable[..., Any], file: Any, block: str) -> None:

@@ -95,6 +95,15 @@ def test_data_of_cells_are_read_in_every_version(version: str, tmp_path: Path) -
         assert found.cell_data[name][0].tolist() == values.tolist()
 
 
+def test_data_of_cells_of_several_blocks_are_read_in_version_2(tmp_path: Path) -> None:
+    """`meshio` takes every block for two cells."""
+    blocks = [("line", LINES[:1]), ("quad", QUADS[:1]), ("triangle", np.array([[1, 2, 5], [1, 5, 4], [0, 1, 4]]))]
+    fields = [np.array([1.0]), np.array([2.0]), np.array([3.0, 4, 5])]
+    meshio.gmsh.write(tmp_path / "a.msh", meshio.Mesh(POINTS, blocks, {}, {"E": fields}), "2.2", binary=True)
+    found = read_mesh(tmp_path / "a.msh")
+    assert [each.tolist() for each in found.cell_data["E"]] == [each.tolist() for each in fields]
+
+
 def test_physical_groups_of_some_parts_alone_are_read(tmp_path: Path) -> None:
     """As Gmsh writes them where all cells are saved; `meshio` has data of fewer blocks than there are then."""
     text = """$MeshFormat\n4.1 0 8\n$EndMeshFormat
