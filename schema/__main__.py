@@ -33,6 +33,7 @@ CHAPTERS = {
     "_matlab.py": "training/data/readers/matlab.py",
     "_misread.py": "training/data/readers/misread.py",
     "_numbered.py": "training/data/readers/numbered.py",
+    "_polydata.py": "training/data/readers/polydata.py",
     "_wire_names.py": "training/problems/wire_names.py",
     "_without_faults.py": "training/data/without_faults.py",
 }

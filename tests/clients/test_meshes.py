@@ -17,6 +17,7 @@ from petrov_client import InvalidInput, ModelInfo
 from petrov_client import _files as files
 from petrov_client._commands.options import check_exists
 from petrov_client._inputs import check_input
+from petrov_client._mesh_series import MESHES
 from petrov_client._meshes import arrays_of, with_cells, with_outputs
 from petrov_client._schema import COMPONENT, FramesInfo, GridInfo, TensorInfo
 from physics.numerics import cells as known_cells
@@ -77,6 +78,31 @@ def test_lines_and_mixed_cells_count_as_in_the_training(tmp_path: Path) -> None:
     with open_file(tmp_path / "mesh.vtu") as file:
         for name in ("boundary", "distance", "source"):
             assert found[name] == pytest.approx(file.array(name).read()[0], abs=1e-6)
+
+
+def test_polygons_count_as_in_the_training(tmp_path: Path) -> None:
+    """Two halves of a hexagon, pentagons that share its middle, and a triangle at a corner."""
+    angle = np.arange(6) * np.pi / 3
+    points = np.array([*np.stack([np.cos(angle), np.sin(angle), 0 * angle], 1), [2, 1, 0], [2, -1, 0], [0, 0, 0]])
+    cells = [("polygon", [[0, 1, 2, 3, 8]]), ("triangle", [[0, 7, 6]]), ("polygon", [[0, 8, 3, 4, 5]])]
+    mesh = meshio.Mesh(points, cells, {"source": points[:, 0]})
+    mesh.write(tmp_path / "mesh.vtu")
+    found = arrays_of(mesh, on_points())
+    assert found["boundary"].tolist() == [1] * 8 + [0]
+    with open_file(tmp_path / "mesh.vtu") as file:
+        for name in ("boundary", "distance"):
+            assert found[name] == pytest.approx(file.array(name).read()[0], abs=1e-6)
+
+
+def test_a_mesh_in_another_plane_than_that_of_x_and_y_is_a_warning() -> None:
+    """Its coordinates are two as those of the training meshes are, whichever plane these lie in."""
+    points = np.array([[0.0, 5, 0], [1, 5, 0], [0, 5, 2]])
+    mesh = meshio.Mesh(points, {"triangle": [[0, 1, 2]]}, {"source": np.zeros(3)})
+    with pytest.warns(UserWarning, match=r'lies in the plane of x and z, which are taken for the axes that "stars"'):
+        found = arrays_of(mesh, on_points())
+    assert found["coordinates"].tolist() == [[0, 0], [1, 0], [0, 2]]
+    mesh.points = points[:, [0, 2, 1]]
+    arrays_of(mesh, on_points())
 
 
 @pytest.mark.parametrize(
@@ -188,6 +214,60 @@ def test_outputs_are_point_data_of_a_copy() -> None:
     assert made.point_data["drag"].tolist() == [2.0] * 27
     assert (made.point_data["heat"].shape, made.point_data["flux"].shape) == ((27,), (27, 3))
     assert "heat" not in mesh.point_data
+
+
+@pytest.mark.parametrize("suffix", sorted(MESHES))
+def test_every_mesh_file_that_is_written_is_one_file_with_the_outputs(tmp_path: Path, suffix: str) -> None:
+    path, mesh = tmp_path / f"out{suffix}", meshio.Mesh([[0, 0, 0], [1, 0, 0], [0, 1, 0]], {"triangle": [[0, 1, 2]]})
+    outputs = {"u": np.array([1, 2, 4], np.float32), "stress": np.arange(9, dtype=np.float32).reshape(3, 3)}
+    tensors = [
+        TensorInfo("u", ("batch", "point")),
+        TensorInfo("stress", ("batch", "point", COMPONENT), shape=(None, None, 3), components=("xx", "yy", "xy")),
+    ]
+    files.check_holds(path, tensors)
+    files.write(path, outputs, tensors, mesh)
+    info = replace(on_points(), inputs=(on_points().inputs[0], *tensors))
+    with files.opened(path, info) as found:
+        for name, values in outputs.items():
+            np.testing.assert_array_equal(found.arrays[name], values)
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def test_what_a_mesh_file_does_not_hold_is_named(tmp_path: Path) -> None:
+    velocity = TensorInfo("velocity", ("batch", "point", COMPONENT), components=("x", "y"))
+    with pytest.raises(ValueError, match=r'such as \.vtu for the components of "velocity" but got .*out\.msh'):
+        files.check_holds(tmp_path / "out.msh", [velocity])
+    pentagon = meshio.Mesh(np.eye(5, 3), [("polygon", [[0, 1, 2, 3, 4]])])
+    outputs, scalar = {"u": np.zeros(5, np.float32)}, TensorInfo("u", ("batch", "point"))
+    with pytest.raises(ValueError, match=r"expected cells and data that such a file holds in .*out\.msh but: "):
+        files.write(tmp_path / "out.msh", outputs, [scalar], pentagon)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_surface_of_vtk_is_read_as_the_training_reads_it(tmp_path: Path) -> None:
+    path = tmp_path / "plate.VTP"
+    path.write_text(POLYDATA)
+    with files.opened(path, on_points()) as found, open_file(path) as file:
+        for name in ("coordinates", "boundary", "distance", "source"):
+            np.testing.assert_array_equal(found.arrays[name], file.array(name).read()[0])
+        assert found.arrays["source"].tolist() == [1, 2, 2, 1, 3]
+    meshio.write(tmp_path / "plate.xmf", meshio.Mesh(np.eye(3), {"triangle": [[0, 1, 2]]}), data_format="XML")
+    with (
+        pytest.raises(InvalidInput, match="expected points in 2 dimensions"),
+        files.opened(tmp_path / "plate.xmf", on_points()),
+    ):
+        pass
+
+
+POLYDATA = """<?xml version="1.0"?>
+<VTKFile type="PolyData" version="1.0" byte_order="LittleEndian"><PolyData>
+<Piece NumberOfPoints="5" NumberOfPolys="2">
+<CellData><DataArray type="Float64" Name="source" format="ascii">1 3</DataArray></CellData>
+<Points><DataArray type="Float64" NumberOfComponents="3" format="ascii">0 0 0 1 0 0 1 1 0 0 1 0 2 2 0
+</DataArray></Points>
+<Polys><DataArray type="Int64" Name="connectivity" format="ascii">0 1 2 3 1 4 2</DataArray>
+<DataArray type="Int64" Name="offsets" format="ascii">4 7</DataArray></Polys>
+</Piece></PolyData></VTKFile>"""
 
 
 @pytest.mark.parametrize("tensor", [NUMBERS, UNDECLARED])

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from physics.numerics.cell_types import UnknownCellsError, normals, sizes
 from physics.numerics.cells import boundary, distance, seams
 from schema.card import AREA, BOUNDARY, COORDINATES, DISTANCE, NORMAL
-from training.data.readers import exodus
+from training.data.readers import exodus, polydata
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.formats import named_in
 from training.data.readers.guards import guarded, read_any
@@ -42,7 +42,6 @@ from training.data.readers.mesh_cells import (
     without_loose_points,
 )
 from training.data.readers.recent import RECENT, Recent, reread, stamp_of
-from training.data.readers.vtk import read_polydata
 
 SPACE = ("x", "y", "z")
 TIMES = {"timevalue", "time", "cycle"}  # names of numbers that say when a mesh was saved
@@ -85,7 +84,8 @@ def read_mesh(path: Path) -> meshio.Mesh:
     with damage_named(path, "a mesh file"), guarded(path):
         if path.suffix.lower() in exodus.SUFFIXES:
             return without_loose_points(next(exodus_meshes(path)))
-        return without_loose_points(read_polydata(path) if path.suffix.lower() == ".vtp" else read_any(path))
+        read = polydata.read_polydata if path.suffix.lower() == polydata.SUFFIX else read_any
+        return without_loose_points(read(path))
 
 
 def exodus_meshes(path: Path) -> Iterator[meshio.Mesh]:

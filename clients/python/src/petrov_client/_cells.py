@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from petrov_client._cell_types import KINDS, ON_EDGE, Cells, Kind, flat_cell, out_of_order, without_halves
+from petrov_client._cell_types import KINDS, ON_EDGE, Cells, Kind, flat_cell, out_of_order, polygon, without_halves
 from petrov_client._errors import InvalidInput, Where
 from petrov_client._schema import BOUNDARY, DISTANCE
 
@@ -41,6 +41,7 @@ KNOWN: Mapping[int, Mapping[str | int, Kind]] = {
 }
 #: VTK's numbers of cells on a plane, on a line, and of points; those of all others are of cells in space.
 PLANE, LINE, POINT = {5, 6, 7, 8, 9, 22, 23, 28, 30, 34, 36, 61, 62, 63, 69, 70}, {3, 4, 21, 35, 60, 68}, {0, 1, 2}
+POLYGON = "polygon"  # how meshio calls those of one number of corners
 MOST_NODES = 9  # of a facet
 EDGES = 256  # that are compared with nodes at a time
 #: Numbers of a table of distances in memory.
@@ -56,18 +57,18 @@ def on_boundary(mesh: Any, points: Array) -> npt.NDArray[np.bool_]:
     """
     kinds, place = joined(mesh, points)
     found = marked(kinds, points, Where(BOUNDARY))[place]
-    every = np.concatenate([np.asarray(mesh.cells_dict[kind]).ravel() for kind in kinds_of(mesh, points.shape[1])])
+    every = np.concatenate([nodes.ravel() for _, nodes in cells_of(mesh, points.shape[1])])
     check_every_point(every, len(points), Where(BOUNDARY))
     return found
 
 
 def joined(mesh: Any, points: Array) -> tuple[list[tuple[Kind, Array]], Array]:
     """Return cells that share nodes, where each has its own (discontinuous elements), and the node of every point."""
-    known = kinds_of(mesh, points.shape[1])
-    every = np.concatenate([np.asarray(mesh.cells_dict[kind]).ravel() for kind in known])
+    known = cells_of(mesh, points.shape[1])
+    every = np.concatenate([nodes.ravel() for _, nodes in known])
     _, first, to = np.unique(points, axis=0, return_index=True, return_inverse=True)
     place = first[to.ravel()] if len(np.unique(every)) == len(every) else np.arange(len(points))
-    return [(kind, place[np.asarray(mesh.cells_dict[key])]) for key, kind in known.items()], place
+    return [(kind, place[nodes]) for kind, nodes in known], place
 
 
 def check_every_point(nodes: Array, count: int, where: Where) -> None:
@@ -79,20 +80,29 @@ def check_every_point(nodes: Array, count: int, where: Where) -> None:
         raise InvalidInput(f"{detail}; `remove_orphaned_nodes` of meshio takes such points away", where=where)
 
 
-def kinds_of(mesh: Any, dimensions: int) -> dict[str | int, Kind]:
-    """Return the types of a mesh's cells of its own dimension, by what the mesh calls them."""
+def cells_of(mesh: Any, dimensions: int) -> list[tuple[Kind, Array]]:
+    """Return the cells of a mesh of its own dimension by their types, polygons by their numbers of corners, too."""
     known = KNOWN[dimensions]
     blocks = getattr(mesh, "cells", None)
-    listed = [block.type for block in blocks] if isinstance(blocks, list) else list(getattr(mesh, "cells_dict", {}))
-    of_mesh = {kind for kind in listed if _dimension(kind) >= dimensions}
-    if not of_mesh or of_mesh - {*known}:
-        seen = ", ".join(sorted(map(str, of_mesh - {*known}))) or "none"
+    if isinstance(blocks, list):
+        every = [(block.type, block.data) for block in blocks]
+    else:
+        every = [*getattr(mesh, "cells_dict", {}).items()]
+    own = [(kind, nodes) for kind, nodes in every if _dimension(kind) >= dimensions]
+    names = [*(kind for kind in known if isinstance(kind, str)), *[POLYGON] * (dimensions == 2)]
+    strange = {kind for kind, _ in own} - {*known, *names}
+    if not own or strange:
+        seen = ", ".join(sorted(map(str, strange))) or "none"
         raise InvalidInput(
-            f"expected cells of the types {', '.join(kind for kind in known if isinstance(kind, str))}, which the "
-            f"boundary follows from, or `{BOUNDARY}` and `{DISTANCE}` as point data, but got {seen}",
+            f"expected cells of the types {', '.join(names)}, which the boundary follows from, or `{BOUNDARY}` and "
+            f"`{DISTANCE}` as point data, but got {seen}",
             where=Where(BOUNDARY),
         )
-    return {kind: known[kind] for kind in of_mesh}
+    parts: dict[Kind, list[Array]] = {}
+    for name, each in own:
+        nodes = np.asarray(each)
+        parts.setdefault(polygon(nodes.shape[1]) if name == POLYGON else known[name], []).append(nodes)
+    return [(kind, np.concatenate(each)) for kind, each in parts.items()]
 
 
 def marked(kinds: list[tuple[Kind, Array]], points: Array, where: Where) -> npt.NDArray[np.bool_]:

@@ -22,7 +22,9 @@ type alone.
 
 from __future__ import annotations
 
+import sys
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -186,3 +188,11 @@ def retry_after(value: str | None) -> float | None:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, OverflowError):
         return None
+
+
+def issue(text: str, category: type[Warning]) -> None:
+    """Issue a warning at the line of the caller of this package, however many of its functions are between."""
+    level, frame = 1, sys._getframe()  # noqa: SLF001  as `warnings` does
+    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("petrov_client."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)

@@ -23,7 +23,7 @@ from petrov_client import _times as times_of_frames
 from petrov_client._formats import MATLAB, NETCDF
 from petrov_client._guards import check_heaps, cut_chunk
 from petrov_client._libraries import hdf5, library, meshio, scipy_io, xarray, zarr
-from petrov_client._mesh_series import LISTS, MESHES, READ, SERIES, Source, of_meshes
+from petrov_client._mesh_series import GMSH, LISTS, MESHES, READ, SERIES, WRITTEN, Source, of_meshes
 from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
 from petrov_client._schema import FRAME, ParameterInfo, TensorInfo
@@ -33,6 +33,7 @@ HDF5 = frozenset({".h5", ".hdf5"})
 SEVERAL = HDF5 | NETCDF | {".npz", MATLAB}
 ARRAYS = SEVERAL | {".npy"}
 ZARR, MOVIE = ".zarr", ".mp4"
+OF_GMSH = frozenset({0, 1, 3, 9})  # components that data in a file of Gmsh may have
 #: Suffixes of files, or a folder, for trajectories.
 TRAJECTORIES = (ARRAYS - {MATLAB}) | {ZARR, MOVIE, SERIES}
 
@@ -123,6 +124,8 @@ def check_holds(path: Path, outputs: Iterable[TensorInfo | ParameterInfo]) -> No
             f"expected an output file such as .npz for the frames of {_listed(timed)} but got {path}: `petrov rollout` "
             "writes a mesh for each of them, and a list .pvd"
         )
+    if suffix == GMSH and (odd := [tensor.name for tensor in every if len(tensor.components) not in OF_GMSH]):
+        raise ValueError(f"expected an output file such as .vtu for the components of {_listed(odd)} but got {path}")
     if len(names) > 1 and suffix not in SEVERAL | MESHES | {ZARR, MOVIE, SERIES}:
         raise ValueError(
             f"expected an output file that ends in {' or '.join(sorted(SEVERAL, reverse=True))} for {_listed(names)} "
@@ -140,7 +143,9 @@ def write(
         if mesh is None:
             raise ValueError(f"expected a mesh file as input for {path.name}, which holds outputs on its mesh")
         with replacing(path, path.with_name(f".{os.getpid()}.{path.name}")) as temporary:  # its suffix says the format
-            meshio().write(temporary, with_outputs(mesh, outputs, described.values()))
+            made = with_outputs(mesh, outputs, described.values())
+            with formats.named(path, "cells and data that such a file holds"):
+                meshio().write(temporary, made, **WRITTEN[suffix])
         return
     with replacing(path) as temporary:
         if suffix in HDF5:

@@ -14,9 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client import _times as times
-from petrov_client._errors import InvalidInput, Where
+from petrov_client._errors import InvalidInput, Where, issue
 from petrov_client._models import ModelInfo, attributes_of
-from petrov_client._quality import issue
 from petrov_client._schema import COMPONENT, FRAME, HISTORY, TIMES, TensorInfo
 
 TIME_ATTRIBUTES = ("standard_name", "long_name", "units", "calendar")

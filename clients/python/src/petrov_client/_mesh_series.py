@@ -17,6 +17,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from petrov_client import _exodus as exodus
+from petrov_client import _polydata as polydata
 from petrov_client import _times as times_of_frames
 from petrov_client._guards import guarded, is_mistake, read_any
 from petrov_client._libraries import meshio
@@ -28,9 +29,19 @@ from petrov_client._wire_names import wire_name
 SERIES = ".pvd"
 #: Suffixes of lists of mesh files that are read: of ParaView, and its other one, in JSON, which OpenFOAM writes, too.
 LISTS = frozenset({SERIES, ".series"})
-#: Suffixes of mesh files that are written, and of those that are read.
-MESHES = frozenset({".vtu", ".vtk", ".msh", ".xdmf", ".inp"})
-READ = MESHES | exodus.SUFFIXES
+XDMF = frozenset({".xdmf", ".xmf"})
+GMSH = ".msh"
+#: Suffixes of mesh files that are written, and how. By itself `meshio` would write `.msh` as Ansys does, without data,
+#: as it does `.inp`, and the arrays of XDMF to another file beside it.
+WRITTEN: Mapping[str, Mapping[str, Any]] = {
+    ".vtu": {},
+    ".vtk": {},
+    GMSH: {"file_format": "gmsh22"},  # later versions need entities, which only files of Gmsh have
+    **{suffix: {"data_format": "XML"} for suffix in XDMF},
+}
+MESHES = frozenset(WRITTEN)
+#: Suffixes of those that are read.
+READ = MESHES | exodus.SUFFIXES | {polydata.SUFFIX, ".inp"}
 
 
 @dataclass(frozen=True)
@@ -147,8 +158,11 @@ def _in_advance(
 
 def _mesh(path: Path) -> Any:
     """Return a mesh of meshio."""
+    suffix = path.suffix.lower()
     with _readable(path):
-        return checked(next(exodus.meshes_of(path)) if path.suffix.lower() in exodus.SUFFIXES else read_any(path))
+        if suffix in exodus.SUFFIXES:
+            return checked(next(exodus.meshes_of(path)))
+        return checked(polydata.read_polydata(path) if suffix == polydata.SUFFIX else read_any(path))
 
 
 @contextmanager
@@ -177,7 +191,7 @@ def steps_in(path: Path) -> list[Step] | None:
         with _readable(path):
             said = exodus.times_of(path)
         return [Step(partial(_exodus_step, path, number), time) for number, time in enumerate(said)] or None
-    if suffix != ".xdmf":
+    if suffix not in XDMF:
         return None
     try:
         grids = [*ET.parse(path).iter("Grid")]  # noqa: S314  expat bounds and ignores entities

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._cell_types import SOLIDS, Cells, normals, sizes
-from petrov_client._cells import KNOWN, Array, check_every_point, distance, joined, kinds_of, marked, on_boundary
-from petrov_client._errors import InvalidInput, Where
+from petrov_client._cells import KNOWN, Array, cells_of, check_every_point, distance, joined, marked, on_boundary
+from petrov_client._errors import InvalidInput, Where, issue
 from petrov_client._models import ModelInfo
 from petrov_client._schema import (
     AREA,
@@ -64,6 +64,10 @@ def arrays_of(mesh: Any, info: ModelInfo, *, changing: bool = False) -> dict[str
             f"{int(varying.sum())}",
             where=Where(COORDINATES),
         )
+    if not kept[:dimensions].all():
+        along = " and ".join(axis for axis, each in zip("xyz", kept, strict=True) if each)
+        text = f'the mesh lies in the plane of {along}, which are taken for the axes that "{info.name}" was trained on'
+        issue(f"{text}, in this order: turn it where its training meshes lie in another plane", UserWarning)
     found: dict[str, Array] = {COORDINATES: points[:, kept]}
     data = _data_of(mesh, info)
     for tensor in (one for one in info.inputs[1:] if (FRAME in one.axes) == changing):
@@ -156,8 +160,7 @@ def without_loose_points(mesh: Any) -> tuple[Any, int]:
 def _of_cells(name: str, mesh: Any, points: Array) -> Array:
     """Return an input of that name, as it follows from the cells of a mesh."""
     if name == AREA:
-        known = kinds_of(mesh, points.shape[1])
-        return sizes(Cells([(kind, np.asarray(mesh.cells_dict[key])) for key, kind in known.items()]), points)
+        return sizes(Cells(cells_of(mesh, points.shape[1])), points)
     edge = on_boundary(mesh, points)
     if name == NORMAL:
         kinds, place = joined(mesh, points)

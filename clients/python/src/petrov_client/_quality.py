@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
@@ -13,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._descriptions import readable
+from petrov_client._errors import issue
 from petrov_client._flow import TIMEOUT_SECONDS, Progress
 from petrov_client._html import html_table
 from petrov_client._models import ModelInfo
@@ -250,14 +249,6 @@ def warn(model: str) -> None:
         "predicts for them may be wrong; quality=True says which",
         OutsideTrainingWarning,
     )
-
-
-def issue(text: str, category: type[Warning]) -> None:
-    """Issue a warning at the line of the caller of this package, however many of its functions are between."""
-    level, frame = 1, sys._getframe()  # noqa: SLF001  as `warnings` does
-    while frame.f_back is not None and str(frame.f_globals.get("__name__", "")).startswith("petrov_client."):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, category, stacklevel=level)
 
 
 #: The further column of trajectories. Of fields `novelty` says the same.

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from petrov_client._arrays import PIECE_BYTES, Fields, PredictionInput, PredictionOutput
-from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, UnknownModel, Where
+from petrov_client._errors import InvalidInput, InvalidResponse, PetrovError, UnknownModel, Where, issue
 from petrov_client._flow import OtherServer
 from petrov_client._models import ModelInfo
 from petrov_client._quality import (
@@ -26,7 +26,6 @@ from petrov_client._quality import (
     Options,
     Quality,
     Response,
-    issue,
     one_solver,
     quality_of,
     warn,

@@ -87,9 +87,9 @@ def predict(
     pieces. In netCDF files dimensions are known by their names, and
     coordinates are kept.
 
-    A mesh file (VTU, VTK, MSH, XDMF, INP or Exodus) is one sample; its point
-    data have the names of the inputs. A mesh file as OUT is that of IN with the
-    outputs among its point data.
+    A mesh file (VTU, VTK, VTP, MSH, XDMF, INP or Exodus) is one sample; its
+    point data have the names of the inputs. A mesh file as OUT is that of IN
+    with the outputs among its point data; VTP, INP and Exodus are not written.
 
     For a text the output is its label, the label's probability and the
     second most probable label: one sentence for one text, a table for
