@@ -280,6 +280,15 @@ def test_the_only_array_of_a_file_has_any_name_where_the_other_inputs_are_given(
         pass
 
 
+@pytest.mark.parametrize(("name", "said"), [("u", True), ("field", False), ("k", False)])
+def test_an_output_in_the_place_of_the_input_is_said(tmp_path: Path, name: str, said: bool) -> None:
+    info = ModelInfo("flow", 1, (1,), (TensorInfo("k", ("batch", "row")),), (TensorInfo("u", ("batch", "row")),), 8)
+    np.savez(tmp_path / "a.npz", **{name: np.ones((2, 3))})
+    with local.opened(tmp_path / "a.npz", info) as found:
+        assert list(found.arrays) == ["k"]
+        assert ('its only array is called "u" as an output is, and is read as "k"' in found.remark) == said
+
+
 def test_frames_replace_only_those_of_the_same_series(tmp_path: Path) -> None:
     mesh = meshio.Mesh(np.eye(3), [("triangle", np.array([[0, 1, 2]]))], {"state": np.zeros(3)})
     target, folder, source = tmp_path / "flow.pvd", tmp_path / "flow_frames", tmp_path / "start.vtu"

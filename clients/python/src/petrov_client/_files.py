@@ -229,8 +229,11 @@ def _chosen(path: Path, file: Mapping[str, Any], info: ModelInfo, given: Collect
     found, known = list(file), [each.name for each in info.arguments]
     required = [name for name in info.required if name not in given]
     if len(required) <= 1 and len(found) == 1 and found[0] not in known:
-        only = {found[0]: _read(path, file, found[0])}
-        return Source({next(iter(required), info.first_name): only[found[0]]}, remark="; ".join(_unwritten(path, only)))
+        only, name = {found[0]: _read(path, file, found[0])}, next(iter(required), info.first_name)
+        remarks = [*_unwritten(path, only)]
+        if info.frames is None and found[0] in {each.name for each in info.outputs}:
+            remarks.append(f'{path}: its only array is called "{found[0]}" as an output is, and is read as "{name}"')
+        return Source({name: only[found[0]]}, remark="; ".join(remarks))
     if missing := [name for name in required if name not in found]:
         raise ValueError(
             f"expected {_listed(required)} in {path} but found {_listed(found)}; missing: {_listed(missing)}"
