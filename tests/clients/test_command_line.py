@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import zarr
 from scipy import io
 
 from petrov_client._codecs import encode_npy as encode
+from petrov_client._codecs import encode_safetensors
 from petrov_client._commands import cli
 from physics import darcy
 from serving.version import VERSION
@@ -269,6 +271,58 @@ def test_a_file_is_predicted_into_a_file(petrov: Callable[..., Done], toy: Any, 
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy", allow_pickle=False), 2 * FIELD)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.npy", "out.npy"]
     assert {headers["authorization"] for _, _, headers in toy.seen} == {"Bearer k"}
+
+
+def test_an_empty_key_is_none(petrov: Callable[..., Done], toy: Any) -> None:
+    assert petrov("models", "--url", f"http://{toy.address}", PETROV_API_KEY="").returncode == 0
+    assert not [headers for _, _, headers in toy.seen if "authorization" in headers]
+
+
+def test_a_file_may_lack_the_first_input_where_it_has_a_default(
+    petrov: Callable[..., Done], toy: Any, tmp_path: Path
+) -> None:
+    status, headers, body = toy.replies["/v1/models/toy"][0]
+    document = json.loads(body)
+    given = document["card"]["inputs"][0]
+    document["card"]["inputs"] = [given | {"name": "source", "default": 0.0}, given, given | {"name": "more"}]
+    safetensors = {"Content-Type": "application/vnd.safetensors"}
+    toy.replies["/v1/models/toy"] = [(status, headers, json.dumps(document).encode())]
+    toy.replies["/v1/models/toy/predict"] = [(200, safetensors, encode_safetensors({"solution": 2 * FIELD[None]}))]
+    save(tmp_path / "in.npz", {"coefficient": FIELD, "more": FIELD})
+    done = petrov("predict", "toy", tmp_path / "in.npz", tmp_path / "out.npz", "--url", f"http://{toy.address}")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_array_equal(load(tmp_path / "out.npz")["solution"], 2 * FIELD)
+
+
+@pytest.mark.parametrize("name", ["in.csv", "in.pvd", "nothing.vts"])
+def test_a_file_of_another_suffix_is_told_which_hold_numbers(
+    petrov: Callable[..., Done], toy: Any, tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "in.csv").write_text("1,2\n")
+    (tmp_path / "in.pvd").write_text("<VTKFile/>")
+    done = petrov("predict", "toy", tmp_path / name, tmp_path / "out.npy", "--url", f"http://{toy.address}")
+    fails(done, 2, 'petrov: "toy" takes numbers and no text: expected a file that ends in .e or ')
+    fails(done, 2, f"but got {tmp_path / name}"[:60])
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_letters_that_an_output_does_not_have_are_escaped(
+    toy: Any, description: Callable[..., Any], encoding: str
+) -> None:
+    """As of a pipe in Windows, or in a locale of another alphabet."""
+    status, headers, body = description()
+    toy.replies["/v1/models/toy"] = [
+        (status, headers, body.replace(b"A toy", "\N{GREEK CAPITAL LETTER DELTA}²".encode()))
+    ]
+
+    def printed(*arguments: str) -> str:
+        command = [sys.executable, "-m", "petrov_client", "model", "toy", "--url", f"http://{toy.address}", *arguments]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, check=True, capture_output=True, env=environment)
+        return done.stdout.decode(encoding)
+
+    assert "\\u0394" in printed()
+    assert json.loads(printed("--json"))["title"] == "\N{GREEK CAPITAL LETTER DELTA}²"
 
 
 def test_hdf5_goes_in_and_out_by_the_names_of_the_card(petrov: Callable[..., Done], toy: Any, tmp_path: Path) -> None:

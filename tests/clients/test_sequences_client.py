@@ -24,6 +24,7 @@ from petrov_client import (
     Vocabulary,
     Where,
 )
+from petrov_client._commands import texts
 from petrov_client._descriptions import model_info, vocabulary
 from petrov_client._inputs import check_input
 from tests import toy_sequences
@@ -173,6 +174,13 @@ def test_a_file_and_standard_input_are_tables(petrov: Any, gateway: Any, tmp_pat
         assert [word in done.stdout for word in ("runner up", "ant ant", "bee bee", "…")] == [True] * 4
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_text(tmp_path: Path) -> None:
+    """Where tokens are bytes it would be three of them, and change the label."""
+    (tmp_path / "texts.txt").write_text("ant\n\ufeffbee\n", encoding="utf-8-sig")
+    with (tmp_path / "texts.txt").open(encoding="utf-8") as file:
+        assert texts._lines(file) == ["ant", "\ufeffbee"]
+
+
 @pytest.mark.parametrize("to_file", [True, False])
 def test_the_labels_are_written_as_csv(petrov: Any, gateway: Any, tmp_path: Path, to_file: bool) -> None:
     target = tmp_path / "out.csv"
@@ -210,7 +218,7 @@ def test_tokens_in_a_file_are_predicted_into_a_file(petrov: Any, gateway: Any, t
         (("tally", "ant dog"), "", 3, '"dog" at character 4 is not in the vocabulary, which begins with ant bee cat'),
         (("tally", "-"), "ant\nant\nant dog", 3, 'line 3: "dog" at character 4'),
         (("tally", "ant " * 41), "", 3, "expected 1 to 40 words but got 41"),
-        (("blur", "ant"), "", 3, '"blur" takes numbers and no text'),
+        (("blur", "ant"), "", 2, '"blur" takes numbers and no text: expected a file that ends in .e or '),
         (("tally", "ant", "out.txt"), "", 2, "ends in .csv but got out.txt"),
         (("tally", "in.npy"), "", 2, "does not exist"),
     ],

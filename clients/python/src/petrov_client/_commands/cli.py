@@ -11,6 +11,7 @@ A fault ends the command with one line on standard error and an exit code for sc
 
 from __future__ import annotations
 
+import io
 import re
 import sys
 import warnings
@@ -68,6 +69,8 @@ def _line(message: Warning | str, *_: object, **__: object) -> str:
 
 def run() -> None:
     """Run the command line, print warnings as lines of its own, and end a fault with one line and an exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # Greek letters of a card, or a name of a file that is no UTF-8
+        sys.stdout.reconfigure(errors="backslashreplace")
     usual, warnings.formatwarning = warnings.formatwarning, _line
     try:
         app(prog_name="petrov")

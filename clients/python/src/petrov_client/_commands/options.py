@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -97,9 +98,14 @@ def points_of(option: str | None) -> list[int] | None:
         raise typer.BadParameter(f"expected points such as 32,48 but got {option}", param_hint="--grid") from error
 
 
+def key_of_environment() -> str | None:
+    """Return the key; None where the variable is not set, or empty, as a file of settings may leave it."""
+    return os.environ.get("PETROV_API_KEY") or None
+
+
 def connected(url: str, timeout: float, root_certificates: Path | None) -> SyncPredictor:
     """Return the client for an address: over gRPC for `grpc://`, encrypted for `grpcs://`, else over HTTP."""
-    key = os.environ.get("PETROV_API_KEY")
+    key = key_of_environment()
     scheme, _, address = url.partition("://")
     if scheme in _GRPC:
         from petrov_client import GrpcClient  # noqa: PLC0415  optional
@@ -112,7 +118,7 @@ def connected_over_http(url: str, timeout: float, command: str, root_certificate
     """Return a client of the gateway's HTTP port, the only one that has samples and solvers."""
     if url.partition("://")[0] in _GRPC:
         raise typer.BadParameter(f"{command} needs the gateway's HTTP address", param_hint="--url")
-    return Client(url, os.environ.get("PETROV_API_KEY"), timeout, root_certificates=root_certificates)
+    return Client(url, key_of_environment(), timeout, root_certificates=root_certificates)
 
 
 def checked_files(
@@ -162,7 +168,8 @@ def document(info: ModelInfo) -> dict[str, Any]:
 
 def print_json(content: Any) -> None:
     """Print JSON for programs."""
-    typer.echo(json.dumps(content, indent=2, ensure_ascii=False))
+    every = (sys.stdout.encoding or "").lower().startswith("utf")  # whether it has all characters
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=not every))
 
 
 def report(arrays: Mapping[str, Any], target: Path, columns: Mapping[str, Any] | None = None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +29,7 @@ from petrov_client._commands.options import (
     checked_files,
     connected,
     connected_over_http,
+    key_of_environment,
     numbers_of,
     points_of,
     published,
@@ -126,7 +126,8 @@ def predict(
                 outside=outside,
                 grid=points_of(grid),
             )
-            lead = np.shape(found.arrays[info.first_name]) if info.inputs else ()
+            # What has a default may not be in the file.
+            lead = next((np.shape(found.arrays[one.name]) for one in info.inputs if one.name in found.arrays), ())
         seconds = time.monotonic() - start
         arrays, quality = predicted if info.quality else (predicted, Quality())
         outputs, numbers = by_name(arrays, info), column_arrays(info, quality)
@@ -222,7 +223,7 @@ def score(
         outside=outside,
         version=version,
         in_flight=in_flight,
-        api_key=os.environ.get("PETROV_API_KEY"),
+        api_key=key_of_environment(),
         timeout=timeout,
         root_certificates=root_certificates,
         patience=patience,

@@ -26,6 +26,9 @@ from petrov_client._models import Example, ModelInfo
 from petrov_client._vocabulary import PADDING
 
 STANDARD = "-"
+BYTE_ORDER_MARK = "\N{BYTE ORDER MARK}"  # with which editors of Windows begin a file in UTF-8
+#: Suffixes of files that hold numbers, in words.
+NUMBERS = " or ".join(sorted(files.ARRAYS | READ | {files.ZARR}))
 Row = tuple[str, ...]
 
 
@@ -33,22 +36,14 @@ def predict(
     client: SyncPredictor, model: str, source: str, target: Path | None, version: int | None, progress: Progress
 ) -> None:
     """Print or write the labels of texts; all of them are checked before the first request."""
-    if source == STANDARD:
-        texts = _lines(sys.stdin)
-    elif os.path.isfile(source):  # noqa: PTH113 - Path.is_file fails for a text that is too long to be a name
-        try:
-            with Path(source).open(encoding="utf-8") as file:
-                texts = _lines(file)
-        except UnicodeDecodeError as error:
-            suffixes = " or ".join(sorted(files.ARRAYS | READ | {files.ZARR}))
-            raise ValueError(
-                f"expected lines of text in {source}, or numbers in a file that ends in {suffixes}, but it holds bytes"
-            ) from error
-    else:
-        texts = [source]
+    texts = _texts(source)
+    info = client.model(model)
+    if info.vocabulary is None:
+        raise ValueError(
+            f'"{info.name}" takes numbers and no text: expected a file that ends in {NUMBERS} but got {source:.80}'
+        )
     if target is not None and str(target) != STANDARD:
         files.check_output(target, frozenset({".csv"}))
-    info = client.model(model)
     for number, text in enumerate(texts, start=1):
         try:
             info.encode(text)
@@ -81,8 +76,24 @@ def example(info: ModelInfo, sample: Example) -> str:
     return "\n".join(filter(None, [known.text(tokens), " ".join(labels)]))
 
 
+def _texts(source: str) -> list[str]:
+    """Return the texts on standard input or in a file, or the text itself."""
+    if source == STANDARD:
+        return _lines(sys.stdin)
+    if os.path.isfile(source):  # noqa: PTH113 - Path.is_file fails for a text that is too long to be a name
+        try:
+            with Path(source).open(encoding="utf-8") as file:
+                return _lines(file)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"expected lines of text in {source}, or numbers in a file that ends in {NUMBERS}, but it holds bytes"
+            ) from error
+    return [source]
+
+
 def _lines(file: TextIO) -> list[str]:
-    return [text for line in file if (text := line.strip())]
+    lines = (line.removeprefix("" if number else BYTE_ORDER_MARK) for number, line in enumerate(file))
+    return [text for line in lines if (text := line.strip())]
 
 
 def _rows(
