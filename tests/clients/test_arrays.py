@@ -188,6 +188,14 @@ def test_a_missing_value_is_refused_at_its_location(array: Any, index: tuple[int
     assert caught.value.where == Where("coefficient", index)
 
 
+@pytest.mark.parametrize("index", [[0, 1, 2], [7, 8, 9], ["a", "b", "c"]])
+def test_a_missing_value_of_a_series_is_named_by_its_position_whatever_its_labels(index: list[Any]) -> None:
+    line = replace(toy(), inputs=(TensorInfo("initial", ("batch", "column")),))
+    with pytest.raises(InvalidInput, match=r"initial\[2\] is nan") as caught:
+        check_input(line, pd.Series([1.0, 2.0, np.nan], index))
+    assert caught.value.where == Where("initial", (2,))
+
+
 def test_missing_values_of_datasets_and_numbers_are_refused_too(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         stored = file.create_dataset("coefficient", data=np.where(MASK, 1e20, 5.0)[np.newaxis].astype("f4"))
@@ -245,6 +253,11 @@ def test_frames_asked_of_predict_are_told_of_rollout() -> None:
 def test_a_masked_array_without_masked_values_passes() -> None:
     array = np.ma.masked_array(np.full((2, 3, 4), 5.0), mask=False)
     np.testing.assert_array_equal(round_trip(array, toy()), np.asarray(array))
+
+
+def test_an_array_that_its_library_does_not_return_is_refused_with_its_reason() -> None:
+    with pytest.raises(InvalidInput, match=r"expected an array of numbers .* but: .*resolve_neg"):
+        check_input(toy(), torch.ones(3, 4, dtype=torch.complex64).conj().imag)
 
 
 def test_a_tensor_that_requires_a_gradient_is_told_of_the_operator() -> None:

@@ -161,7 +161,8 @@ def _field(info: ModelInfo, tensor: TensorInfo, array: Any) -> FieldInput:
     kind = getattr(array, "dtype", None)
     if callable(getattr(array, "toarray", None)) and not hasattr(array, "__array__"):
         raise _refusal(tensor, f'expected an array for "{tensor.name}" but got a sparse one: pass its .toarray()')
-    if not isinstance(kind, np.dtype) or kind.kind == "O" or not hasattr(array, "shape"):
+    labelled = hasattr(array, "iloc")  # by pandas, where an index is a label
+    if not isinstance(kind, np.dtype) or kind.kind == "O" or not hasattr(array, "shape") or labelled:
         array = _array(tensor.name, array)  # what can be sliced stays as it is, perhaps on the disk
     kinds, expected = ("iu", "integers") if tensor.dtype == "INT32" else ("fiu", "real numbers")
     kinds += "b" if tensor.name == info.mask else ""
@@ -282,7 +283,7 @@ def _array(name: str, value: Any) -> npt.NDArray[Any]:
         )
     try:
         found: npt.NDArray[Any] = _stacked(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # a RuntimeError: of torch
         raise InvalidInput(f'expected an array of numbers for "{name}" but: {error}', where=Where(name)) from error
     if found.dtype.kind == "O":  # such as None and pandas' NA; the first that is no number says what is wrong
         wrong = np.array([not isinstance(each, Real) for each in found.flat], np.bool_).reshape(found.shape)
