@@ -88,6 +88,24 @@ def test_outputs_have_the_type_of_the_first_floating_point_tensor(
         np.testing.assert_array_equal(found.numpy(), np.full((3, 4), 0.25))
 
 
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_arrays_of_no_dense_real_numbers_are_refused(toy: Client) -> None:
+    """A cast of complex numbers drops their imaginary parts."""
+    model, k = Operator(toy, "toy"), torch.ones(3, 4)
+    with pytest.raises(InvalidInput, match=r"k: expected a dense tensor of real numbers but got torch.complex64"):
+        model(torch.fft.fft(k))
+    with pytest.raises(InvalidInput, match=r"scale: expected a dense tensor .* \.to_dense"):
+        model(k, scale=torch.ones(1).to_sparse())
+    with pytest.raises(InvalidInput, match="k: expected real numbers but got complex"):
+        operator(toy, "toy")(jnp.fft.fft(jnp.ones((3, 4))))
+
+
+def test_the_imaginary_part_of_a_conjugate_is_an_input(toy: Client) -> None:
+    """It is a view with another sign, which NumPy does not see."""
+    k = torch.complex(torch.zeros(3, 4), -torch.ones(3, 4)).conj().imag
+    np.testing.assert_array_equal(Operator(toy, "toy")(k, 0.25).numpy(), np.full((3, 4), 0.25))
+
+
 def test_gradients_beside_integers_keep_their_digits(toy: Client) -> None:
     scale = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     found = Operator(toy, "toy")(torch.ones(3, 4, dtype=torch.int64), scale)

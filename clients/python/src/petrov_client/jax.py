@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from petrov_client._client import SyncPredictor
+from petrov_client._errors import InvalidInput, Where
 from petrov_client._operator import BatchedOperator, second_derivative
 
 
@@ -48,7 +49,11 @@ def operator(
 
 def _call(batched: BatchedOperator, *inputs: Any, **named: Any) -> Any:
     names = batched.names(len(inputs), tuple(named))
-    arrays = [jnp.asarray(x, jnp.float32) for x in (*inputs, *named.values())]
+    passed = (*inputs, *named.values())
+    for name, x in zip(names, passed, strict=True):
+        if np.iscomplexobj(x):
+            raise InvalidInput(f"{name}: expected real numbers but got complex ones", where=Where(name))
+    arrays = [jnp.asarray(x, jnp.float32) for x in passed]
     arrays = [jnp.broadcast_to(x, batched.repeated(name, x.shape)) for name, x in zip(names, arrays, strict=True)]
     found = function(batched, names)(*arrays)
     outputs = [tensor.name for tensor in batched.info.outputs]

@@ -83,6 +83,10 @@ class Operator(torch.nn.Module):
                 tensors[name] = torch.tensor(float(each), dtype=torch.float32, device=device)
             elif name not in tensors:
                 raise InvalidInput(f"{name}: expected a tensor but got {type(each).__name__}", where=Where(name))
+            elif (tensor := tensors[name]).is_complex() or tensor.layout != torch.strided:
+                found = tensor.dtype if tensor.is_complex() else f"{tensor.layout}, of which .to_dense() makes one"
+                message = f"{name}: expected a dense tensor of real numbers but got {found}"
+                raise InvalidInput(message, where=Where(name))
         if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             raise InvalidInput(NO_VALUES)
         tensors = {name: each.expand(self._operator.repeated(name, each.shape)) for name, each in tensors.items()}
@@ -166,7 +170,7 @@ def hosted(call: Callable[[list[Array]], list[Array]], tensors: Sequence[Tensor]
     Where there is none they are float32, on the device of the first tensor: a cast to integers would drop the digits.
     """
     try:
-        arrays = [np.asarray(tensor.detach().to("cpu", torch.float32).numpy()) for tensor in tensors]
+        arrays = [np.asarray(tensor.detach().to("cpu", torch.float32).resolve_neg().numpy()) for tensor in tensors]
     except RuntimeError as error:
         raise InvalidInput(f"{NO_VALUES}: {error}") from error
     results = call(arrays)
