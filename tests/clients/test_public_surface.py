@@ -60,7 +60,8 @@ def test_an_exception_survives_a_process_boundary(name: str) -> None:
 
 def test_a_key_is_never_shown() -> None:
     with (
-        Client("http://user:hidden@localhost:1", api_key="secret") as http,
+        Client("http://user:hidden@localhost:1") as other,
+        Client("http://localhost:1", api_key="secret") as http,
         GrpcClient("localhost:1", "secret") as grpc,
     ):
         shown = repr(http) + repr(grpc)
@@ -83,15 +84,34 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(kind: Callable[
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8080", "ftp://localhost", "http://", "", "http://[::1", "http://h:1/?a=1", "http://h#a"]
+    "url",
+    [
+        "localhost:8080",
+        "ftp://localhost",
+        "http://",
+        "",
+        "http://[::1",
+        "http://h:1/?a=1",
+        "http://h#a",
+        "http://user:hid@den@h:one/",
+    ],
 )
 def test_an_address_that_is_not_http_is_refused_at_once(url: str) -> None:
     with pytest.raises(ValueError, match="expected an address such as"):
         Client(url)
 
 
+    assert "hid" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_user_in_the_address_takes_no_key_s_place(kind: Callable[..., object]) -> None:
+    """The header that carries the key has room for one of them, and httpx takes the user."""
+    with pytest.raises(ValueError, match=r"a key or the user of http://\*\*\*@localhost:1 but got both") as caught:
+        kind("http://user:hidden@localhost:1", "secret")
+    assert not {"hidden", "secret"} & {*str(caught.value).split()}
 @pytest.mark.parametrize(
-    "address", ["http://127.0.0.1:8001", "localhost", ":8001", "localhost:port", "localhost:70000"]
+    "address", ["http://127.0.0.1:8001", "localhost", ":8001", "localhost:port", "localhost:70000", "::1:8001"]
 )
 def test_an_address_that_is_not_host_and_port_is_refused_at_once(address: str) -> None:
     with pytest.raises(ValueError, match="expected an address such as"):

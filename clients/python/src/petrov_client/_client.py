@@ -197,8 +197,8 @@ class Client(SyncPredictor):
             file `SSL_CERT_FILE` or the folder `SSL_CERT_DIR`, or else those of the system.
 
     Raises:
-        ValueError: `url` is no HTTP address, no header can carry the key, or there is no such compression. Certificates
-            that cannot be used are one at the first request.
+        ValueError: `url` is no HTTP address, or has a user beside a key; no header can carry the key; or there is no
+            such compression. Certificates that cannot be used are one at the first request.
     """
 
     example = _run(HttpOperations.example)
@@ -214,7 +214,7 @@ class Client(SyncPredictor):
         compression: Literal["gzip", "zstd"] | None = None,
         root_certificates: RootCertificates | None = None,
     ) -> None:
-        self._url = http.checked_url(url)
+        self._url = http.checked_url(url, api_key)
         operations = HttpOperations(http.HttpWire(), SyncDriver(self._receive), timeout)
         arguments = (url, api_key, timeout, transport, compression, root_certificates)
         super().__init__(operations, http.address(self._url), arguments)
@@ -271,7 +271,7 @@ class AsyncClient(AsyncPredictor):
         compression: Literal["gzip", "zstd"] | None = None,
         root_certificates: RootCertificates | None = None,
     ) -> None:
-        self._url = http.checked_url(url)
+        self._url = http.checked_url(url, api_key)
         operations = HttpOperations(http.HttpWire(), AsyncDriver(self._receive), timeout)
         arguments = (url, api_key, timeout, transport, compression, root_certificates)
         super().__init__(operations, http.address(self._url), arguments)

@@ -169,6 +169,8 @@ def checked_address(address: str) -> str:
     host, _, port = address.rpartition(":")
     if not host or "/" in address or not port.isdecimal() or int(port) > 65535:
         raise ValueError(f'expected an address such as "127.0.0.1:8081" but got "{address}"')
+    if host.count(":") > 1 and not host.startswith("["):
+        raise ValueError(f'expected an address such as "[::1]:8081", of IPv6 in brackets, but got "{address}"')
     return address
 
 

@@ -33,6 +33,8 @@ ID = "x-request-id"
 JSON, PROBLEM = "application/json", "application/problem+json"
 #: What servers that encrypt say to a request that is not: nginx, Go's and Apache's.
 _TLS_ALONE = re.compile(rb"to (an )?(HTTPS|SSL-enabled server) (port|server)")
+#: User and password in an address, behind the scheme.
+_PASSWORD = re.compile("(://).*@")
 #: Bytes of the longest response whose shapes are not known beforehand.
 LONGEST_RESPONSE = 256 * 2**20
 #: Bytes of a response beside its arrays: names, or a problem instead.
@@ -231,9 +233,10 @@ def address(url: httpx2.URL) -> str:
     return str(url.copy_with(password="***")) if url.password else str(url)  # noqa: S106  the mask itself
 
 
-def checked_url(url: str) -> httpx2.URL:
-    """Return the gateway's address, if it is an HTTP URL."""
-    fault = ValueError(f'expected an address such as "http://127.0.0.1:8080" but got "{url}"')
+def checked_url(url: str, api_key: str | None) -> httpx2.URL:
+    """Return the gateway's address, if it is an HTTP URL, without a password where there is a key."""
+    shown = _PASSWORD.sub(r"\1***@", url)
+    fault = ValueError(f'expected an address such as "http://127.0.0.1:8080" but got "{shown}"')
     try:
         parsed = httpx2.URL(url)
     except httpx2.InvalidURL as error:
@@ -241,6 +244,8 @@ def checked_url(url: str) -> httpx2.URL:
     if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
         raise fault
     return parsed
+    if parsed.userinfo and api_key is not None:
+        raise ValueError(f"expected a key or the user of {shown} but got both, and one header carries either")
 
 
 @dataclass
