@@ -211,6 +211,31 @@ def test_the_time_limit_is_that_of_the_whole_response() -> None:
         client.predict("toy", FIELD, timeout=0.1)
 
 
+class Slow(httpx2.BaseTransport, httpx2.SyncByteStream):
+    """A response whose head takes a while; it notes the seconds that are left for the head and for the body."""
+
+    def __init__(self) -> None:
+        self.seconds = list[float]()
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        self._times = request.extensions["timeout"]
+        self.seconds.append(self._times["read"])
+        time.sleep(0.05)
+        return httpx2.Response(200, stream=self, headers={"content-type": "application/json"})
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.seconds.append(self._times["read"])
+        yield b'{"models": []}'
+
+
+def test_the_time_that_the_head_of_a_response_has_taken_is_missing_for_its_body() -> None:
+    slow = Slow()
+    with Client("http://toy", transport=slow) as client:
+        assert client.models() == []
+    head, body = slow.seconds
+    assert body <= head - 0.05
+
+
 def test_one_bad_piece_ends_the_batch_with_its_own_fault(
     http_client: Any, http_service: Any, description: Callable[..., Any]
 ) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import pickle
 import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import petrov_client
-from petrov_client import AsyncClient, AsyncGrpcClient, Client, GrpcClient, PetrovError, Where
+from petrov_client import AsyncClient, AsyncGrpcClient, Client, ConnectionFailed, GrpcClient, PetrovError, Where
 from petrov_client import _errors as exceptions
 
 TREE = {
@@ -64,7 +66,7 @@ def test_a_key_is_never_shown() -> None:
         Client("http://localhost:1", api_key="secret") as http,
         GrpcClient("localhost:1", "secret") as grpc,
     ):
-        shown = repr(http) + repr(grpc)
+        shown = repr(http) + repr(grpc) + repr(other)
     assert shown.count("api_key='***'") == 2
     assert "secret" not in shown
     assert "hidden" not in shown
@@ -97,10 +99,8 @@ def test_a_key_that_no_header_can_carry_is_refused_and_not_shown(kind: Callable[
     ],
 )
 def test_an_address_that_is_not_http_is_refused_at_once(url: str) -> None:
-    with pytest.raises(ValueError, match="expected an address such as"):
+    with pytest.raises(ValueError, match="expected an address such as") as caught:
         Client(url)
-
-
     assert "hid" not in str(caught.value)
 
 
@@ -110,12 +110,22 @@ def test_a_user_in_the_address_takes_no_key_s_place(kind: Callable[..., object])
     with pytest.raises(ValueError, match=r"a key or the user of http://\*\*\*@localhost:1 but got both") as caught:
         kind("http://user:hidden@localhost:1", "secret")
     assert not {"hidden", "secret"} & {*str(caught.value).split()}
+
+
 @pytest.mark.parametrize(
     "address", ["http://127.0.0.1:8001", "localhost", ":8001", "localhost:port", "localhost:70000", "::1:8001"]
 )
 def test_an_address_that_is_not_host_and_port_is_refused_at_once(address: str) -> None:
     with pytest.raises(ValueError, match="expected an address such as"):
         GrpcClient(address)
+
+
+def test_a_time_limit_may_be_infinite(http_service: Any, closed_port: str) -> None:
+    """A socket would raise an OverflowError, and over gRPC the limit would have passed at once."""
+    http_service.replies = {"/v1/models": [(200, {"Content-Type": "application/json"}, b'{"models": []}')]}
+    assert Client(f"http://{http_service.address}", timeout=math.inf).models() == []
+    with pytest.raises(ConnectionFailed, match=closed_port):
+        GrpcClient(closed_port, timeout=math.inf).models()
 
 
 @pytest.mark.parametrize("timeout", [0, -1, float("nan"), "5", True])

@@ -317,7 +317,13 @@ def test_temporary_faults_are_repeated(scripted: Scripted) -> None:
     assert {headers["authorization"] for _, _, headers in scripted.service.seen} == {"Bearer k"}
 
 
-@pytest.mark.parametrize(("reply", "fault"), [((503, {}, b""), Unavailable), ((429, {}, b""), RateLimited)])
+HOUR = {"Retry-After": "3600"}
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [((503, {}, b""), Unavailable), ((429, {}, b""), RateLimited), ((503, HOUR, b""), Unavailable)],
+)
 def test_a_lasting_fault_ends_the_job(scripted: Scripted, reply: Any, fault: type[Exception]) -> None:
     scripted.service.replies["/v1/models/toy/versions/2/predict"] = [reply]
     with pytest.raises(fault):

@@ -44,7 +44,7 @@ class Exchange:
     known: dict[tuple[str, int | None], ModelInfo] = field(default_factory=dict)  # by name and version
 
     def __post_init__(self) -> None:
-        checked_timeout(self.timeout)
+        self.timeout = checked_timeout(self.timeout)
 
     async def once(self, call: Call[T], seconds: float) -> T:
         """Send a call once, and return its result."""

@@ -22,6 +22,8 @@ T = TypeVar("T")
 
 #: Seconds for one request by default.
 TIMEOUT_SECONDS = 60.0
+#: Seconds: sockets and gRPC overflow at larger numbers.
+LONGEST_TIMEOUT = 1e9
 REPEATABLE = (ConnectionFailed, Unavailable)
 ATTEMPTS = 4
 #: Seconds before the second attempt; doubled before each further one. Jitter of half of it keeps clients apart.
@@ -189,8 +191,13 @@ class Deadline:
 
     def check(self) -> None:
         """Check that it has not passed."""
-        if time.monotonic() > self.end:
+        self.remaining()
+
+    def remaining(self) -> float:
+        """Return the seconds left."""
+        if (left := self.end - time.monotonic()) <= 0:
             raise self._fault()
+        return left
 
     @asynccontextmanager
     async def limit(self) -> AsyncIterator[None]:
@@ -206,10 +213,10 @@ class Deadline:
 
 
 def checked_timeout(seconds: float) -> float:
-    """Return a time limit, if it is a positive number of seconds."""
+    """Return a time limit, if it is a positive number of seconds; an infinite one is as long as clocks take."""
     if isinstance(seconds, bool) or not isinstance(seconds, Real) or not seconds > 0:
         raise ValueError(f"expected a timeout of more than 0 seconds but got {seconds}")
-    return seconds
+    return min(seconds, LONGEST_TIMEOUT)
 
 
 @contextmanager

@@ -167,8 +167,9 @@ class Replies:
             raise InvalidResponse(f'expected a response {least} but got one with "{coding[:32]}"')
         self._response, self._deadline, self._longest = response, deadline, request.longest
         parted = request.further > 0 and response.status_code == 200
-        if parted:  # what is read from now on has the time of a further reply, and that of the first one is checked
-            response.request.extensions["timeout"]["read"] = request.further
+        # What is read from now on has the time of a further reply, and that of the first one is checked; the body of
+        # the only one has what its head has left.
+        response.request.extensions["timeout"]["read"] = request.further if parted else deadline.remaining()
         kind = response.headers.get("content-type", "")
         self._parts = codecs.Parts(kind, request.longest) if parted else None
         self._body = bytearray()
@@ -243,9 +244,9 @@ def checked_url(url: str, api_key: str | None) -> httpx2.URL:
         raise fault from error
     if parsed.scheme not in {"http", "https"} or not parsed.host or parsed.query or parsed.fragment:
         raise fault
-    return parsed
     if parsed.userinfo and api_key is not None:
         raise ValueError(f"expected a key or the user of {shown} but got both, and one header carries either")
+    return parsed
 
 
 @dataclass

@@ -141,8 +141,7 @@ def score(
     files.check_output(target, files.HDF5 | {files.ZARR}, resumed=True)
     if in_flight < 1 or not urls:
         raise ValueError(f"expected gateways and requests in flight but got {len(urls)} and {in_flight}")
-    for seconds in (timeout, patience):
-        checked_timeout(seconds)
+    timeout, patience = checked_timeout(timeout), checked_timeout(patience)
 
     def checked(info: ModelInfo, arrays: Mapping[str, object], options: Options) -> Bulk:
         batch = check_input(info, arrays)
@@ -315,7 +314,8 @@ class Bulk:
         if never or time.monotonic() - self._last_response > self._patience:
             raise fault
         longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**faults)
-        return max(fault.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311  spreads load
+        pause = max(fault.retry_after or 0.0, random.uniform(longest / 2, longest))  # noqa: S311  spreads load
+        return min(pause, self._patience)  # a server may name an hour
 
 
 async def _described(clients: Sequence[AsyncClient], model: str) -> ModelInfo:
