@@ -238,15 +238,22 @@ class GrpcService(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
         context.abort(self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0], "said by the server")
 
 
-@pytest.fixture
-def grpc_service() -> Iterator[GrpcService]:
-    service = GrpcService()
+@contextmanager
+def served(service: Any) -> Iterator[None]:
+    """Run a gRPC server whose calls a service answers, and write its address into the service."""
     server = grpc.server(ThreadPoolExecutor(2))
     service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
     service.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
-    yield service
+    yield
     server.stop(0).wait()
+
+
+@pytest.fixture
+def grpc_service() -> Iterator[GrpcService]:
+    service = GrpcService()
+    with served(service):
+        yield service
 
 
 WARNING = "The mean relative L2 error of test samples is 31% on 85 x 85 points."

@@ -6,7 +6,6 @@ import json
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from petrov_client import DeadlineExceeded, InvalidResponse, ServerFault
-from tests.clients.conftest import AnyClient
+from tests.clients.conftest import AnyClient, served
 from tests.clients.test_hostile_server import ESCAPES, STATE, growing, is_clean
 
 
@@ -65,13 +64,9 @@ class HostileGrpc(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 @pytest.fixture
 def hostile_grpc() -> Iterator[HostileGrpc]:
     service = HostileGrpc()
-    server = grpc.server(ThreadPoolExecutor(2))
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
-    service.address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
-    server.start()
-    yield service
-    service.gone.set()
-    server.stop(0).wait()
+    with served(service):
+        yield service
+        service.gone.set()
 
 
 def test_names_over_grpc_have_no_escapes(grpc_client: AnyClient, hostile_grpc: HostileGrpc) -> None:

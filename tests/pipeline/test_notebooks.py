@@ -20,7 +20,7 @@ from tests.pipeline.conftest import Service
 pytestmark = pytest.mark.timeout(900)  # a start of Triton, solves and requests, on a busy machine
 ROOT = Path(__file__).parents[2]
 MEBIBYTE = 2**20
-#: The released models of two services, installed by `make test`. The tutorial prints the names of those in its own.
+#: The released models of two services, installed by `make test`.
 FIRST = ("darcy", "darcy_vjp", "darcy_jvp", "darcy_inverse")
 SECOND = ("burgers_galerkin", "darcy_galerkin", "darcy_inverse_galerkin", "darcy_inverse", "plate", "plate_vjp")
 Execute = Callable[..., Any]
