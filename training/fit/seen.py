@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from training import checkpoint
 from training.data.dataset import SampleFile
+from training.files import digest
 from training.fit.workload import ScopeError
 from training.recipe import Recipe, RecipeError
 
@@ -13,19 +15,22 @@ from training.recipe import Recipe, RecipeError
 def check_new(recipe: Recipe, data: Path, new: SampleFile) -> None:
     """Refuse samples that a model was trained on or chosen by, where these are there: its errors are smaller on them.
 
+    The models that its weights come from count as well.
+
     Raises:
         ScopeError: There is one of them.
     """
-    path = data / str(recipe.samples)
-    if not path.is_file():
-        return
-    known, *_ = seen_by(recipe, path)
-    for number, digest in enumerate(new.digests(range(sum(new.counts)))):
-        if digest in known:
-            raise ScopeError(
-                f"{recipe.name}: expected new samples, but sample {number} of --files is the sample {known[digest]} "
-                "of the training, by its inputs"
-            )
+    for of, each in (("", recipe), *((f" of {folder}", each) for folder, each in ancestors(recipe))):
+        path = data / str(each.samples)
+        if not path.is_file():
+            continue
+        known, *_ = seen_by(each, path)
+        for number, sample in enumerate(new.digests(range(sum(new.counts)))):
+            if sample in known:
+                raise ScopeError(
+                    f"{recipe.name}: expected new samples, but sample {number} of --files is the sample "
+                    f"{known[sample]} of the training{of}, by its inputs"
+                )
 
 
 def check_all_new(recipe: Recipe) -> None:
@@ -46,7 +51,7 @@ def check_all_new(recipe: Recipe) -> None:
 def check_kept_apart(folder: Path, samples: SampleFile, key: str) -> None:
     """Refuse samples that are kept apart where an earlier model has seen them, if its samples are still there.
 
-    Its validation samples may be those of the new training.
+    Its validation samples may be those of the new training. The models that its weights come from count as well.
 
     Args:
         folder: Of the earlier model, which a training starts from.
@@ -60,25 +65,36 @@ def check_kept_apart(folder: Path, samples: SampleFile, key: str) -> None:
     recipe = checkpoint.read_config(folder).recipe if (folder / checkpoint.CONFIG).is_file() else None
     if not isinstance(recipe, Recipe) or recipe.problem_file is None:
         return
-    path = samples.path.parent / str(recipe.samples)
-    if path == samples.path or not path.is_file():
-        return
-    known, train, validation = seen_by(recipe, path)
-    for split, refused in (("validation", train), ("test", train + validation)):
-        rows = samples.split(split)
-        for row, digest in zip(rows, samples.digests(rows), strict=True):
-            if (number := known.get(digest, refused)) < refused:
-                raise RecipeError(
-                    f"{key}: expected new {split} samples but sample {row} is the sample {number} of the "
-                    f"{'training' if number < train else 'validation'} of {folder}, by its inputs: name the files "
-                    "that it was trained on first in data.files, since the last samples are kept apart"
-                )
+    for home, each in ((folder, recipe), *ancestors(recipe)):
+        path = samples.path.parent / str(each.samples)
+        if path == samples.path or not path.is_file():
+            continue
+        known, train, validation = seen_by(each, path)
+        for split, refused in (("validation", train), ("test", train + validation)):
+            rows = samples.split(split)
+            for row, sample in zip(rows, samples.digests(rows), strict=True):
+                if (number := known.get(sample, refused)) < refused:
+                    raise RecipeError(
+                        f"{key}: expected new {split} samples but sample {row} is the sample {number} of the "
+                        f"{'training' if number < train else 'validation'} of {home}, by its inputs: name the files "
+                        "that it was trained on first in data.files, since the last samples are kept apart"
+                    )
+
+
+def ancestors(recipe: Recipe) -> Iterator[tuple[Path, Recipe]]:
+    """Return the models that the weights of a training come from, the last one first, as far as they are unchanged."""
+    while recipe.start is not None and digest(folder := Path(recipe.start.folder)) == recipe.start.digest:
+        found = checkpoint.read_config(folder).recipe
+        if not isinstance(found, Recipe):
+            return
+        recipe = found
+        yield folder, recipe
 
 
 def seen_by(recipe: Recipe, path: Path) -> tuple[dict[bytes, int], int, int]:
     """Return the numbers of the samples that a model has seen, by their digests, and how many trained and chose it."""
     seen = SampleFile(path, recipe.file)
     train, validation, _ = seen.counts
-    known = {digest: number for number, digest in enumerate(seen.digests(range(train + validation)))}
+    known = {sample: number for number, sample in enumerate(seen.digests(range(train + validation)))}
     seen.close()
     return known, train, validation

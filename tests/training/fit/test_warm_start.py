@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from training.fit import start
 from training.fit.operator_workload import OperatorWorkload
 from training.fit.run import train
 from training.fit.start import WARM_START, ProblemRun
+from training.fit.workload import ScopeError
 from training.operators import build
 from training.problems.problem_file import ProblemFile
 from training.recipe import Recipe, RecipeError, changed
@@ -153,6 +155,21 @@ def test_samples_that_the_earlier_model_has_seen_are_not_kept_apart(
         begin("another.npz", "line.npz", finetune="earlier")
     with pytest.raises(RecipeError, match=rf"--init: {sentence}.*earlier"):
         train(begin("another.npz", "line.npz"), tmp_path / "new", tmp_path, init=tmp_path / "earlier")
+
+
+def test_samples_that_the_earlier_model_of_an_earlier_model_has_seen_are_not_kept_apart(
+    first: Path, tmp_path: Path
+) -> None:
+    """The second model has learned other samples, and its weights come from the first one."""
+    recipe = second(tmp_path)
+    shutil.copytree(first, tmp_path / "middle")
+    checkpoint.write_recipe(tmp_path / "middle", recipe)
+    data = {"files": ("another.npz", "line.npz"), "validation": 16, "test": 4, "finetune": "middle"}
+    write(tmp_path, "another")
+    with pytest.raises(RecipeError, match=r"sample 28 is the sample 4 of the training of .*earlier"):
+        ProblemRun(problem("more", data=data), "tiny", (), tmp_path, folder=tmp_path).recipe()
+    with pytest.raises(ScopeError, match=r"sample 0 of --files is the sample 0 of the training of .*earlier"):
+        OperatorWorkload(recipe, tmp_path).renewed(0, (str(tmp_path / "line.npz"),))
 
 
 @pytest.mark.parametrize(
