@@ -286,7 +286,7 @@ def fit(task: Task, work: Workload[Any], run: RunFolder, state: Path | None, *, 
     # Lightning leaves the weights of the last step in its network then.
     last = run.newest() if getattr(work.recipe.fit, "average", 0.0) else None
     if (kept := run.best if work.recipe.fit.keep == "best" else last) is not None:
-        task.load_state_dict(torch.load(kept, weights_only=True)["state_dict"])
+        task.load_state_dict(torch.load(kept, map_location="cpu", weights_only=True)["state_dict"])
     work.fit_trained(task.network.eval())
 
 
@@ -296,14 +296,9 @@ def trainer(work: Workload[Any], run: RunFolder) -> pl.Trainer:
     average, race_budget = (config.average, config.race_budget) if fields else (0.0, 0.0)
     # Every epoch's state, of which the two newest stay; and the best epoch's where its weights are kept. It is whole,
     # since Lightning puts the mean of the weights into whole states alone.
-    newest = States(run.state, "{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True)
-    best = States(
-        run.state,
-        run.best.stem,
-        monitor=work.metric.name,
-        mode=work.metric.mode,
-        enable_version_counter=False,
-    )
+    states = partial(States, run.state, enable_version_counter=False)  # one that could not be read is replaced
+    newest = states("{epoch}", monitor="epoch", mode="max", save_top_k=2, save_on_train_epoch_end=True)
+    best = states(run.best.stem, monitor=work.metric.name, mode=work.metric.mode)
     return pl.Trainer(
         max_epochs=-1 if race_budget else config.epochs,  # turns of a race end within epochs
         gradient_clip_val=config.clip,

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -118,7 +119,8 @@ def test_a_finished_run_is_kept_and_says_how_to_train_anew(finished: Path, data:
 
 
 def test_a_torn_state_is_passed_over(tmp_path: Path, data: Path) -> None:
-    recipe, run = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=3", *FEW]), RunFolder(tmp_path)
+    changes = ["fit.epochs=3", "fit.average=0.9", *FEW]  # the mean of the weights is in the newest state
+    recipe, run = recipes.read(recipes.find("burgers-tiny"), changes), RunFolder(tmp_path)
     work = workload(recipe, data)
     fit(work.task(), work, run, run.open(recipe, resume=False))
     before, last = sorted(run.state.glob("epoch=*.ckpt"))
@@ -130,6 +132,23 @@ def test_a_torn_state_is_passed_over(tmp_path: Path, data: Path) -> None:
     with pytest.warns(UserWarning, match="left out"):
         train(recipe, tmp_path, data, resume=True)
     assert [int(row["epoch"]) for row in runlog.read_log(run.metrics)] == [0, 1, 2]
+
+
+def test_a_state_from_a_gpu_is_read_where_there_is_none(tmp_path: Path, data: Path) -> None:
+    recipe = recipes.read(recipes.find("burgers-tiny"), ["fit.epochs=1", "fit.average=0.9", *FEW])
+    work, run = workload(recipe, data), RunFolder(tmp_path)
+    task, again = work.task(), work.task()
+    fit(task, work, run, run.open(recipe, resume=False))
+    state = run.newest()
+    assert state is not None
+    with zipfile.ZipFile(state) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(state, "w") as archive:  # the pickled names of devices: 3 letters, and 6
+        for name, part in parts.items():
+            archive.writestr(name, part.replace(b"X\x03\0\0\0cpu", b"X\x06\0\0\0cuda:0"))
+    fit(again, work, run, state)
+    expected = task.network.state_dict()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in again.network.state_dict().items())
 
 
 def test_a_training_that_diverges_fails(data: Path, tmp_path: Path) -> None:
