@@ -13,7 +13,6 @@ import torch
 
 from export.graphs.deployable import Deployable
 from export.probes import Statistics, draw, lengths, shapes
-from physics.numerics.grid import relative_l2
 from schema.card import COMPONENT, FRAME
 from training.optimisation import FLOAT32, Rounded
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from training.optimisation import Precision
 
 #: Largest relative L2 difference to float32 eager. Sums of a few thousand terms in another order differ by some 1e-6.
+#: That of a number is relative to the size of the data's where it is smaller: one near zero has few digits.
 TOLERANCE = 1e-5
 
 #: And of a network whose recipe asks for less precision, with its factors rounded so, to itself in float32. Measured on
@@ -141,7 +141,7 @@ def rounded(network: nn.Module, signature: Signature, like: Statistics, precisio
             with Rounded(precision):
                 rough = eager(single, tensors)
         count = len(signature.outputs)
-        found = worst(rough[:count], exact[:count]).relative_l2
+        found = worst(rough[:count], exact[:count], sizes(signature, like)).relative_l2
         if not found <= ROUNDED[precision]:
             raise ParityError(
                 f"for the input {shape}: expected products in {precision} to change outputs by at most "
@@ -175,9 +175,11 @@ def compare(
             name: float((np.abs(output.astype(np.float64) - truth) / floored(name, truth, signature)).max())
             for name, output, truth in zip(signature.quality, outputs[count:], eager32[count:], strict=True)
         }
-        single32, double64 = (worst(outputs[:count], each[:count]) for each in (eager32, eager64))
-        parts = zip(outputs, eager32, signature.outputs, strict=False)  # quality outputs are compared by themselves
-        part = largest(strayed(output, truth, spec.axes) for output, truth, spec in parts)
+        known = sizes(signature, like)
+        single32, double64 = (worst(outputs[:count], each[:count], known) for each in (eager32, eager64))
+        # Quality outputs are compared by themselves.
+        parts = zip(outputs, eager32, signature.outputs, known, strict=False)
+        part = largest(strayed(output, truth, spec.axes, size) for output, truth, spec, size in parts)
         found.append(Comparison(shape, single32, double64, quality, part))
     return found
 
@@ -194,9 +196,17 @@ def eager(module: nn.Module, arguments: list[torch.Tensor]) -> list[NDArray[Any]
     return [tensor.numpy() for tensor in (found if isinstance(found, tuple) else (found,))]
 
 
-def worst(outputs: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[Any]]) -> Difference:
-    """Return the largest differences over all outputs."""
-    found = [difference(*pair) for pair in zip(outputs, expected, strict=True)]
+def sizes(signature: Signature, like: Statistics | None) -> list[NDArray[np.float64]]:
+    """Return for every output the sizes of its components in the data if it is a number, and 0 else, or if unknown."""
+    known, nothing = like or {}, np.zeros(1)
+    return [known[spec.name].size.reshape(-1) if spec.name in known else nothing for spec in signature.outputs]
+
+
+def worst(
+    outputs: Sequence[NDArray[np.float32]], expected: Sequence[NDArray[Any]], known: Sequence[NDArray[np.float64]]
+) -> Difference:
+    """Return the largest differences over all outputs, whose sizes are known or 0."""
+    found = [difference(*each) for each in zip(outputs, expected, known, strict=True)]
     return Difference(largest(one.max_abs for one in found), largest(one.relative_l2 for one in found))
 
 
@@ -205,12 +215,15 @@ def largest(values: Iterable[float]) -> float:
     return float(np.max([*values]))
 
 
-def strayed(output: NDArray[Any], expected: NDArray[Any], axes: Sequence[str]) -> float:
-    """Return the largest difference of a component or frame over a batch, relative to its own size."""
+def strayed(
+    output: NDArray[Any], expected: NDArray[Any], axes: Sequence[str], known: NDArray[np.float64] | float = 0.0
+) -> float:
+    """Return the largest difference of a component or frame over a batch, relative to its own size, or a known one."""
     whole = tuple(index for index, axis in enumerate(axes) if axis not in PARTS)
     truth = expected.astype(np.float64)
     error, size = (np.sqrt(np.square(each).sum(whole)) for each in (output - truth, truth))
-    return float((error / np.maximum(size + EPSILON / PART_TOLERANCE * size.max(), TINY)).max())
+    size = np.maximum(size, known) if np.any(known) else size + EPSILON / PART_TOLERANCE * size.max()
+    return float((error / np.maximum(size, TINY)).max())
 
 
 def gate(comparisons: Sequence[Comparison], tolerance: float = TOLERANCE) -> None:
@@ -248,7 +261,11 @@ def padded(run: Graph, inputs: Sequence[NDArray[np.int32]], added: int) -> Padde
     return Padded(tokens.shape, added, difference(behind, plain))
 
 
-def difference(output: NDArray[np.float32], expected: NDArray[Any]) -> Difference:
-    """Measure in float64, sample by sample."""
-    error = output.astype(np.float64) - expected.astype(np.float64)
-    return Difference(max_abs=float(np.abs(error).max()), relative_l2=float(relative_l2(output, expected).max()))
+def difference(
+    output: NDArray[np.float32], expected: NDArray[Any], known: NDArray[np.float64] | float = 0.0
+) -> Difference:
+    """Measure in float64, sample by sample; one is not smaller than the known sizes of its components."""
+    truth = expected.astype(np.float64)
+    error, axes = output.astype(np.float64) - truth, tuple(range(1, truth.ndim))
+    relative = np.sqrt(np.square(error).sum(axes) / np.maximum(np.square(truth).sum(axes), np.square(known).sum()))
+    return Difference(max_abs=float(np.abs(error).max()), relative_l2=float(relative.max()))

@@ -34,23 +34,29 @@ EDGE = -0.5  # of a smooth field on the edge of a domain that is drawn, of which
 
 @dataclass(frozen=True)
 class Distribution:
-    """How the values of one input are distributed, per component of a vector field; the arrays broadcast to a batch."""
+    """How the values of one tensor are distributed, per component of a vector; the arrays broadcast to a batch."""
 
     mean: NDArray[np.float64]
     deviation: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
 
+    @property
+    def size(self) -> NDArray[np.float64]:
+        """The root mean square."""
+        return np.hypot(self.mean, self.deviation)
 
-Statistics = dict[str, Distribution]  # by the name of an input or parameter
+
+Statistics = dict[str, Distribution]  # by the name of an input, a parameter, or an output that is a number per sample
 
 
 def statistics(examples: Path | None, signature: Signature) -> Statistics:
-    """Return the distribution of the inputs in a file of examples; of none without a file, or of tokens."""
+    """Return how inputs and numbers are distributed in a file of examples; nothing without a file, or of tokens."""
     if examples is None or signature.vocabulary is not None:
         return {}
     samples, found = load_file(examples), {}
-    specs: tuple[Tensor | Parameter, ...] = (*signature.inputs, *signature.parameters)
+    scalars = (spec for spec in signature.outputs if {*signature.grid.axes}.isdisjoint(spec.axes))
+    specs: tuple[Tensor | Parameter, ...] = (*signature.inputs, *signature.parameters, *scalars)
     for spec in specs:
         if spec.name in samples:
             values = samples[spec.name].astype(np.float64)
@@ -58,7 +64,7 @@ def statistics(examples: Path | None, signature: Signature) -> Statistics:
             axes = tuple(axis for axis in range(values.ndim) if axis != component)
             low, high = (np.quantile(values, share, axis=axes, keepdims=True) for share in TENTHS)
             mean, deviation = (of(values, axis=axes, keepdims=True) for of in (np.mean, np.std))
-            found[spec.name] = Distribution(mean, np.where(deviation > 0, deviation, 1), low, high)
+            found[spec.name] = Distribution(mean, deviation, low, high)
     return found
 
 
@@ -126,7 +132,8 @@ def draw(
         if known is not None and tensor.positive:
             field = np.where(field > 6, known.high, known.low)
         elif known is not None:
-            field = field * known.deviation + (0 if base != tensor.name else known.mean)
+            deviation = np.where(known.deviation > 0, known.deviation, 1)
+            field = field * deviation + (0 if base != tensor.name else known.mean)
         fields.append(field.astype(np.float32))
     frame = [np.zeros(shapes[-1], np.int32)] if signature.frames or signature.takes_grid else []
     parameters = (

@@ -161,12 +161,14 @@ def compare_at(
         if array.shape != eager32[name].shape:
             raise ParityError(f"for the input {shape}: expected {name} {eager32[name].shape} but got {array.shape}")
     count = arrays[FRAME].shape[1] if FRAME in arrays else None
-    return Agreement(shape, count, farthest(found, eager32), farthest(found, eager64), farthest(eager32, eager64))
+    pairs = (found, eager32), (found, eager64), (eager32, eager64)
+    return Agreement(shape, count, *(farthest(one, other, like or {}) for one, other in pairs))
 
 
-def farthest(found: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]]) -> float:
-    """Return the largest distance of two sets of tensors."""
-    return largest(distance(found[name], expected[name]) for name in found)
+def farthest(found: Mapping[str, NDArray[Any]], expected: Mapping[str, NDArray[Any]], like: Statistics) -> float:
+    """Return the largest distance of two sets of tensors; an output that is a number is of the size of the data's."""
+    sizes = {name: float(like[name].size.max()) for name in found if name in like}
+    return largest(distance(found[name], expected[name], sizes.get(name, 0.0)) for name in found)
 
 
 def gate(agreements: Sequence[Agreement], difference: float) -> None:
@@ -237,8 +239,8 @@ def along(gradient: NDArray[Any]) -> NDArray[np.float64]:
     return np.asarray(gradient / size if size else gradient, np.float64)
 
 
-def distance(found: NDArray[Any], expected: NDArray[Any]) -> float:
-    """Return the largest difference, relative to the largest entry."""
-    scale = float(np.abs(expected).max())
+def distance(found: NDArray[Any], expected: NDArray[Any], least: float = 0.0) -> float:
+    """Return the largest difference, relative to the largest entry, or to a least size of it."""
+    scale = max(float(np.abs(expected).max()), least)
     difference = float(np.abs(found.astype(np.float64) - expected).max())
     return difference / scale if scale else difference

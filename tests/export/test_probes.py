@@ -1,6 +1,7 @@
 """Graphs are compared on inputs of the size of the data's, whatever its units are."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from safetensors.numpy import save_file
 from torch import nn
 
 from export import parity, probes
+from export.derivatives import agreement
 from export.graphs import to_onnx
 from export.graphs.deployable import Deployable
 from export.signature import Signature
@@ -100,3 +102,46 @@ def test_an_exact_graph_is_certified_whatever_the_units_are(tmp_path: Path, mean
     if deviation < 1e-2:
         with np.errstate(all="ignore"), pytest.raises(parity.ParityError):
             parity.gate(parity.compare(run, network, signature))
+
+
+class Lift(nn.Module):
+    """Two numbers per sample in units far apart: a field's mean, and the difference of its means on two sides."""
+
+    def forward(self, pressure: torch.Tensor) -> torch.Tensor:
+        across = 1e-9 * (pressure[:, 0] - pressure[:, -1]).mean(dim=1)
+        return torch.stack([pressure.mean(dim=(1, 2)), across], dim=1)
+
+
+def test_a_number_near_zero_is_compared_in_units_of_the_data(tmp_path: Path) -> None:
+    """Fields that are drawn have the data's mean, so that of one around zero is what rounding leaves."""
+    rng = np.random.default_rng(2)
+    samples = rng.standard_normal((8, 16, 16)).astype(np.float32) + rng.standard_normal((8, 1, 1)).astype(np.float32)
+    samples -= samples.mean()
+    network = Lift()
+    lift = network(torch.from_numpy(samples)).numpy()
+    save_file({"pressure": samples, "lift": lift}, tmp_path / "examples")
+    output = Tensor(name="lift", axes=("batch", "component"), shape=(None, 2), components=("x", "y"), meaning="lift")
+    signature = described(field("pressure")).model_copy(update={"outputs": (output,)})
+    like = probes.statistics(tmp_path / "examples", signature)
+
+    def graph(*off: float) -> parity.Graph:
+        return lambda x: [(network(torch.from_numpy(x).double()).numpy() + off).astype(np.float32)]
+
+    parity.gate(parity.compare(graph(0, 0), network, signature, like))
+    for off, known in (((0, 0), {"pressure": like["pressure"]}), ((1e-4, 0), like), ((0, 1e-11), like)):
+        with pytest.raises(parity.ParityError):  # without the data, and where either number is wrong
+            parity.gate(parity.compare(graph(*off), network, signature, known))
+
+    single, double = (
+        agreement.Derivative("vjp", signature, agreement.without_quality(network, signature, dtype), dtype)
+        for dtype in (torch.float32, torch.float64)
+    )
+    product = signature.product("vjp")
+
+    def pulled(*arrays: Any) -> list[Any]:
+        found = double(dict(zip(product.argument_names, arrays, strict=True)))
+        return [found[name].astype(np.float32) for name in product.result_names]
+
+    agreement.gate(agreement.compare(pulled, single, double, like), 0.0)
+    with pytest.raises(parity.ParityError):
+        agreement.gate(agreement.compare(pulled, single, double, {"pressure": like["pressure"]}), 0.0)
