@@ -380,8 +380,10 @@ class OperatorWorkload(Batches):
 
     def estimated(self, network: Any, rollout: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Return a card's rows of frames with error estimates by the validation trajectories, checked with the test."""
-        found, held = (Measures.of(self, network, split) for split in ("test", "validation"))
-        return estimates(rollout, held.errors["relative_l2"], found.errors["relative_l2"])
+        if self.longest < (count := len(rollout)):
+            raise ScopeError(f"{self.recipe.name}: expected {count} frames behind the history but found {self.longest}")
+        parts = (Measures.of(self, network, each).errors["relative_l2"][:, :count] for each in ("validation", "test"))
+        return estimates(rollout, *parts)
 
     def calibration_samples(self, network: Any) -> CalibrationSamples:
         return calibration_samples(self, network)

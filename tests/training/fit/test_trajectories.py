@@ -340,9 +340,13 @@ def test_trajectories_are_calibrated_with_new_ones_of_files(
     renewed = workload(samples).renewed(0, (str(tmp_path / "new.npz"),))
     assert renewed.samples.counts == (7, 10, 7)
     of_run = workload(samples)
-    [row, *_] = renewed.estimated(operator, of_run.measure(operator, of_run.problem, Scope())["rollout"])
+    rows = of_run.measure(operator, of_run.problem, Scope())["rollout"]
+    [row, *others] = renewed.estimated(operator, rows)
     assert (row["trajectories"], row["coverage"]) == (7, pytest.approx(6 / 7, abs=1 / 7 + 1e-4))
     assert row["relative_l2"] > 0
+    assert renewed.estimated(operator, rows[:1]) == [row]  # of a card whose trajectories are shorter
+    with pytest.raises(ScopeError, match=rf"expected {len(rows) + 1} frames behind the history but found {len(rows)}"):
+        renewed.estimated(operator, [row, *others, row])
 
 
 @pytest.mark.deep
