@@ -117,9 +117,18 @@ def training_loss(prediction: Features, truth: Features, h1: float, axes: int = 
 
 
 def compute(predictions: Sequence[Tensor], batch: Batch, fit: Any) -> Tensor:
-    """Return the mean of `training_loss` over the outputs, with the weight `fit.h1`."""
-    pairs = zip(predictions, batch.outputs, strict=True)
-    losses = [training_loss(*pair, fit.h1, batch.axes) for pair in pairs]
+    """Return the mean of `training_loss` over the outputs, with the weight `fit.h1`.
+
+    Of a sample of which some points are drawn the true field may be zero at all of these: it has no relative error
+    there, and counts as one without any.
+    """
+    losses = []
+    for prediction, truth in zip(predictions, batch.outputs, strict=True):
+        pair = prediction, truth
+        if batch.share is not None:
+            known = truth.flatten(1).any(dim=1).reshape(-1, *(1,) * (truth.ndim - 1))
+            pair = torch.where(known, prediction, 1.0), torch.where(known, truth, 1.0)
+        losses.append(training_loss(*pair, fit.h1, batch.axes))
     return losses[0] if len(losses) == 1 else torch.stack(losses).mean()
 
 

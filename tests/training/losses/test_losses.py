@@ -127,6 +127,17 @@ def test_a_constant_truth_has_no_error_of_differences_and_a_finite_gradient() ->
     assert relative_differences(truth[:1], truth[:1] + torch.linspace(0, 1e-8, 6)) == 0  # it varies by its rounding
 
 
+def test_a_truth_that_is_zero_at_all_points_that_are_drawn_has_no_error_and_a_finite_gradient() -> None:
+    truth = torch.tensor([[0.0, 0.0, 0.0], [3.0, 0.0, 4.0]])
+    prediction = (truth + torch.tensor([0.0, 5.0, 0.0])).requires_grad_()
+    batch, fit = Batch([], [truth], share=torch.full((2,), 0.1)), Fit(epochs=1, batch=1, learning_rate=1e-3, h1=0)
+    loss = LOSSES["relative"].compute([prediction], batch, fit)
+    loss.backward()
+    assert loss.item() == pytest.approx(0.5)
+    assert prediction.grad is not None
+    assert prediction.grad.tolist() == [[0, 0, 0], [0, pytest.approx(0.1), 0]]
+
+
 @pytest.mark.usefixtures("unchecked")
 def test_fields_of_other_shapes_are_refused_and_not_broadcast() -> None:
     field, line, gradient = torch.rand(3, 5, 5), torch.rand(3, 5), torch.rand(3, 5, 5, 2)
