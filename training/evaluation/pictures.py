@@ -276,7 +276,7 @@ def parity(numbers: Sequence[Parity]) -> Figure:
     down = -(-len(shown) // across)
     made = Figure(figsize=(2.9 * across, 2.9 * down), layout="constrained")
     panels = made.subplots(down, across, squeeze=False).flat
-    for panel, one in zip(panels, shown, strict=False):
+    for one, panel in zip(shown, panels, strict=False):  # which leaves the next panel in place
         both = np.concatenate([one.truth, one.predicted])
         ends = [float(both.min()), float(both.max())]
         panel.plot(ends, ends, color="#999999", linewidth=0.8)

@@ -181,6 +181,16 @@ def test_pictures_are_drawn_of_planes_and_lines(problem: str, shape: tuple[int, 
     assert (tmp_path / "deep" / "picture.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_numbers_have_a_panel_each_and_no_more() -> None:
+    from training.evaluation import measures, pictures  # noqa: PLC0415 - slow to import
+
+    values = np.arange(3.0)
+    numbers = [measures.Parity(name, "", "N", 1.0, values, values + 1) for name in "abcde"]
+    assert [panel.get_title() for panel in pictures.parity(numbers).axes if panel.axison] == [
+        f"{name} in N" for name in "abcde"
+    ]
+
+
 def test_scales_of_pictures_are_robust() -> None:
     from training.evaluation import pictures  # noqa: PLC0415 - slow to import
 
