@@ -24,6 +24,7 @@ USABLE = 0.05  # the largest mean error on test samples of a model that is calle
 ROUGH = 0.2  # the largest one of a model that is called rough; responses warn of a larger one, too
 SHARE = 0.5  # the most that either has of the error of the better prediction without a network
 LOOKED_AT = 1 << 28  # values of training inputs that are compared with those of test samples
+AT_ONCE = 1 << 24  # values of training inputs, and of test inputs, in memory
 MEAN, NEAREST, LAST = "predicting the mean", "the nearest training sample", "keeping the last given frame"
 RULE = (
     f"Usable: a mean error of at most {100 * USABLE:g} %; rough: at most {100 * ROUGH:g} %; and either at most "
@@ -117,10 +118,18 @@ def nearest(work: OperatorWorkload) -> NDArray[np.int64]:
     The distance is that of inputs and parameters in units of their deviation, each counting alike; of fields that are
     positive, that of their logarithms. Of very many training samples every so-manieth is looked at.
     """
-    wanted = work.samples.split("test")
+    wanted = np.asarray(work.samples.split("test"))
     size = sum(int(np.prod(values.shape[1:])) for values in arguments(work, wanted[:1]).values())
     step = -(-len(work.rows) * size // LOOKED_AT)
-    rows, block = np.sort(work.rows)[::step], max(1, (1 << 24) // size)
+    rows, block = np.sort(work.rows)[::step], max(1, AT_ONCE // size)
+    parts = (wanted[start : start + block] for start in range(0, len(wanted), block))
+    return np.concatenate([nearest_of(work, part, rows, block) for part in parts])
+
+
+def nearest_of(
+    work: OperatorWorkload, wanted: NDArray[np.int64], rows: NDArray[np.int64], block: int
+) -> NDArray[np.int64]:
+    """Return which of some training samples, of which a block is read at one time, is nearest to each wanted one."""
     test = flat(work, arguments(work, wanted))
     best, found = np.full(len(wanted), np.inf), np.zeros(len(wanted), dtype=np.int64)
     for start in range(0, len(rows), block):

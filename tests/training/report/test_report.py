@@ -15,12 +15,14 @@ from click.testing import Result
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
+from training import checkpoint
 from training.commands import app
 from training.evaluation.measures import processor
 from training.evaluation.pictures import figures
+from training.fit.operator_workload import OperatorWorkload
 from training.fit.run_folder import RunError, RunFolder
 from training.messages import typed
-from training.report import collect
+from training.report import collect, verdict
 from training.report.collect import Amount, Evidence, NextStep, ReportError, Times, advise, sentence
 from training.report.page import cost, is_missing, next_command, report_command, source_of, sparkline, trust
 from training.report.verdict import MEAN, NEAREST, Verdict, percent
@@ -143,7 +145,9 @@ def test_the_model_s_error_estimates_are_judged() -> None:
 
 
 @pytest.mark.parametrize("run", SHOWN, indirect=True)
-def test_the_report_begins_with_a_verdict_beside_predictions_without_a_network(run: Path) -> None:
+def test_the_report_begins_with_a_verdict_beside_predictions_without_a_network(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     numbers = json.loads((run / "report.json").read_text())
     with np.load(run.parent / "heat.npz") as file:
         k, f, wind, u = (file[name] for name in ("k", "f", "wind", "u"))
@@ -152,6 +156,8 @@ def test_the_report_begins_with_a_verdict_beside_predictions_without_a_network(r
     columns.append(np.log(k))
     rows = np.concatenate([one.reshape(40, -1) / np.sqrt(one[0].size) for one in columns], axis=1)
     closest = [int(np.square(rows[train] - row).sum(axis=1).argmin()) for row in rows[test]]
+    monkeypatch.setattr(verdict, "AT_ONCE", 3 * rows.shape[1])  # three samples
+    assert [*verdict.nearest(OperatorWorkload(checkpoint.load(run).recipe, run.parent / "data"))] == closest
     for name, made in (
         ("predicting the mean", u[train].mean(axis=0)[None]),
         ("the nearest training sample", u[closest]),
