@@ -75,6 +75,7 @@ CASES = [
     ),
     operator("MatMul", "x0", "x1", axes=(PLANE, ("batch", "column", 3))),
     operator("MatMul", "x0", "x1", axes=(("row", "column"), ("batch", "column", 3))),
+    operator("MatMul", "x0", "x1", axes=((3, "row", 4), ("batch", 3, 4, "column"))),
     operator("MatMul", "x0", np.linspace(0, 1, 12).reshape(4, 3), axes=(("batch", "row", 4),)),
     operator("MatMul", np.linspace(0, 1, 4), "x0", axes=(("batch", 4, "column"),)),
     operator("MatMul", "x0", "x1", axes=(("batch", "row", 4), (4,))),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from export.derivatives.rules.elementwise import rule
-from export.derivatives.tape import ONE, Operand, parse
+from export.derivatives.tape import ONE, Operand, broadcast, parse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,12 +37,7 @@ def matrix_product(step: Step) -> dict[int, str]:
 def product(tape: Tape, first: str, second: str) -> str:
     """Append a matrix product."""
     a, b = tape.shapes[first], tape.shapes[second]
-    longer = a if len(a) >= len(b) else b
-    batch = tuple(
-        next((size for size in (*a[:-2][-rank:][:1], *b[:-2][-rank:][:1]) if size != 1), ONE)
-        for rank in range(len(longer) - 2, 0, -1)
-    )
-    return tape.add("MatMul", [first, second], (*batch, a[-2], b[-1]))
+    return tape.add("MatMul", [first, second], (*broadcast(a[:-2], b[:-2]), a[-2], b[-1]))
 
 
 def flipped(tape: Tape, matrix: str) -> str:
