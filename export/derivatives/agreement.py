@@ -34,7 +34,8 @@ TOLERANCE = 1e-4
 #: Largest difference that rounding of float32 eager excuses.
 ROUNDING = 1e-3
 
-#: Points of the largest sample that is compared: automatic differentiation keeps every intermediate field.
+#: Points of the largest sample that is compared: automatic differentiation keeps every intermediate field. Where all
+#: grids of a model have more, the smallest one is compared.
 LARGEST = 50_000
 
 #: The step of central differences, relative to the largest entry of each input.
@@ -135,7 +136,8 @@ def without_quality(network: nn.Module, signature: Signature, dtype: torch.dtype
 def compare(run: Graph, single: Derivative, double: Derivative, like: Statistics | None = None) -> list[Agreement]:
     """Compare the graph of a derivative with automatic differentiation in float32 and float64."""
     signature = single.signature
-    compared = [shape for shape in shapes(signature) if math.prod(shape[1:]) <= LARGEST]
+    smallest, *others = shapes(signature)
+    compared = [smallest, *(shape for shape in others if math.prod(shape[1:]) <= LARGEST)]
     found = [compare_at(shape, run, single, double, like) for shape in compared]
     if signature.frames is not None:
         most = min(PRODUCT_FRAMES, signature.frames.maximum)

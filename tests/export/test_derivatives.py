@@ -254,6 +254,21 @@ class Kink(nn.Module):
         return x.amax(dim=(1, 2), keepdim=True) * torch.ones_like(x)
 
 
+def test_a_derivative_on_large_grids_alone_is_compared_on_the_smallest_of_them() -> None:
+    described = signature(
+        inputs=[{"name": "x", "meaning": ""}],
+        parameters=[],
+        outputs=[{"name": "y", "meaning": ""}],
+        grid={"minimum": 230, "maximum": 1024, "declared": [920]},
+    )
+    single, double = (
+        Derivative("vjp", described, without_quality(nn.Identity(), described, dtype), dtype)
+        for dtype in (torch.float32, torch.float64)
+    )
+    [found] = agreement.compare(lambda x, cotangent: [x, 2 * cotangent], single, double)
+    assert (found.shape, found.float32) == ((1, 230, 230), 1)
+
+
 def test_equal_extreme_values_share_the_gradient(tmp_path: Path) -> None:
     described = signature(inputs=[{"name": "x", "meaning": ""}], parameters=[], outputs=[{"name": "y", "meaning": ""}])
     to_onnx.write(Deployable(Kink(), ("x",)), described, tmp_path / "model.onnx")
