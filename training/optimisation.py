@@ -80,6 +80,16 @@ class Muon(torch.optim.Optimizer):
             raise ValueError("Muon: expected the parameters of one network; make another optimiser for others")
         super().add_param_group(param_group)
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Take a saved state, numbers of steps on the devices of their parameters: torch and Lightning move the rest.
+
+        On a GPU the fused step reads them there.
+        """
+        super().load_state_dict(state_dict)
+        for parameter, state in self.state.items():
+            if "step" in state:
+                state["step"] = state["step"].to(parameter.device)
+
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Make a step, and return what `closure` does, which computes loss and gradients."""

@@ -108,6 +108,17 @@ def test_a_state_continues_where_it_was_saved() -> None:
         assert torch.equal(each, other)
 
 
+def test_a_saved_state_is_taken_to_the_device_of_its_parameters() -> None:
+    """The device that has shapes alone stands for a GPU; a state comes from the processor, as that of a resumed run."""
+    network = nn.Linear(4, 6)
+    optimiser, elsewhere = Muon(network, RATE), copy.deepcopy(network).to("meta")
+    trained(network, optimiser, torch.randn(30))
+    other = Muon(elsewhere, RATE)
+    other.load_state_dict(optimiser.state_dict())
+    found = {name: tensor.device.type for state in other.state.values() for name, tensor in state.items()}
+    assert found == dict.fromkeys(("momentum", "step", "mean", "square"), "meta")
+
+
 def test_a_copy_steps_as_the_original() -> None:
     """Copies of optimisers, as ensembles and backups make them, keep which parameters are kernels."""
     torch.manual_seed(0)
