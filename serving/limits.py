@@ -84,14 +84,16 @@ class Ticket:
             raise Problem("overloaded", f'{half} requests of the key "{self.key}" are in flight, which is the limit')
 
     def enter(self, *, rollout: bool = False) -> None:
-        """Count the request, or refuse it (`overloaded`)."""
-        self.check()
-        groups, half = self._admission.groups, math.ceil(self._admission.max_requests / 2)
+        """Count the request, one that is counted already as a rollout from now on, or refuse it (`overloaded`)."""
+        entered, groups, half = self._entered, self._admission.groups, math.ceil(self._admission.max_requests / 2)
+        if entered is None:
+            self.check()
         if rollout and groups[_ROLLOUTS] >= half:
             raise Problem("overloaded", f"{half} rollouts are in flight, which is the limit")
-        self._entered = (*filter(None, [self.key]), *([_ROLLOUTS] if rollout else []))
-        self._admission.requests += 1
-        groups.update(self._entered)
+        joined = [*filter(None, [self.key] if entered is None else []), *([_ROLLOUTS] if rollout else [])]
+        self._admission.requests += entered is None
+        self._entered = (*(entered or ()), *joined)
+        groups.update(joined)
 
     def hold(self, count: int) -> None:
         """Count bytes that are kept, or refuse them (`overloaded`)."""

@@ -174,7 +174,13 @@ class GrpcServer:
 
     @requires(Scope.INFER)
     async def ModelReady(self, call: Call) -> Any:
-        await self._named(call, service_pb2.ModelReadyRequest)
+        """Say whether a model can be run; one that is not there is not ready, and no error, as in Triton."""
+        try:
+            await self._named(call, service_pb2.ModelReadyRequest)
+        except Problem as problem:
+            if problem.status not in {404, 503}:
+                raise
+            return service_pb2.ModelReadyResponse(ready=False)
         return service_pb2.ModelReadyResponse(ready=True)
 
     @requires(Scope.INFER)
@@ -226,6 +232,7 @@ class GrpcServer:
                 if wanted.card.frames is None:
                     await call.write(await predictor.predict(wanted, exchange), ticket, last=True)
                     continue
+                ticket.enter(rollout=True)
                 async with aclosing(stream(predictor, wanted, exchange)) as frames:
                     async for frame in frames:
                         frame.written.message.parameters["frame"].int64_param = frame.number

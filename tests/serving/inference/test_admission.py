@@ -85,6 +85,17 @@ def test_rollouts_have_half_of_the_requests() -> None:
     assert admission.requests == 3
 
 
+def test_a_request_that_turns_out_to_be_a_rollout_is_counted_once() -> None:
+    admission = Admission(2, 100)
+    with admission.admit("a") as ticket:
+        ticket.enter(rollout=True)
+        assert admission.requests == 1
+        with admission.admit("b") as other, refused("overloaded", match="1 rollouts are in flight"):
+            other.enter(rollout=True)
+    assert admission.requests == 0
+    assert set(admission.groups.values()) == {0}
+
+
 def test_a_response_is_counted_beyond_every_limit_until_it_is_sent() -> None:
     admission = Admission(9, 100)
     with admission.admit() as ticket:

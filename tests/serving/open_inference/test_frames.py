@@ -13,6 +13,7 @@ import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
 import petrov_client
+from serving.limits import Ticket
 from tests import toy_rollouts
 from tests.conftest import Gateway, wait_until
 from tests.serving.conftest import RunGateway
@@ -84,6 +85,27 @@ def test_a_stream_of_triton_s_client_has_a_response_per_frame(gateway: Gateway) 
     parameters = [result.get_response().parameters for result, _ in found]
     assert [each["frame"].int64_param for each in parameters] == list(range(1, 15))
     assert [each["triton_final_response"].bool_param for each in parameters] == [False] * 13 + [True]
+
+
+def test_rollouts_over_grpc_have_half_of_the_requests_as_over_http(gateway: Gateway) -> None:
+    arrived: queue.Queue[tuple[Any, Any]] = queue.Queue()
+    admission = gateway.service.admission
+    half = -(-admission.max_requests // 2)
+    tickets = [Ticket(admission) for _ in range(half)]
+    for ticket in tickets:
+        ticket.enter(rollout=True)
+    try:
+        with triton_grpc.InferenceServerClient(f"127.0.0.1:{gateway.settings.grpc_port}") as client:
+            client.start_stream(lambda result, error: arrived.put((result, error)))
+            client.async_stream_infer(MODEL, tensors(triton_grpc), parameters={"frames": 2})
+            _, error = arrived.get(timeout=60)
+            client.stop_stream()
+            assert f"{half} rollouts are in flight" in str(error)
+            client.infer(MODEL, tensors(triton_grpc), parameters={"frames": 2})  # is none that lasts
+    finally:
+        for ticket in tickets:
+            ticket.end()
+    wait_until(lambda: admission.requests == 0)
 
 
 @pytest.mark.parametrize("kind", [petrov_client.Client, petrov_client.GrpcClient])

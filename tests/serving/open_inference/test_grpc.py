@@ -61,6 +61,8 @@ def test_a_triton_client_finds_its_way(triton_client: Any, toy: Toy) -> None:
     assert triton_client.is_server_ready()
     assert triton_client.is_model_ready(toy.name)
     assert triton_client.is_model_ready(toy.name, "1")
+    for missing in ((toy.name, "2"), ("missing", "")):  # as over HTTP: who asks until it is ready gets no error
+        assert not triton_client.is_model_ready(*missing)
     assert triton_client.get_server_metadata().name == "petrov"
     metadata = triton_client.get_model_metadata(toy.name)
     assert (metadata.name, list(metadata.versions)) == (toy.name, ["1"])
@@ -247,7 +249,7 @@ def test_request_ids_come_back(stub: Any) -> None:
     _, replaced = stub.ServerLive.with_call(service_pb2.ServerLiveRequest(), metadata=(("x-request-id", "no good"),))
     assert re.fullmatch("[0-9a-f]{32}", dict(replaced.trailing_metadata())["x-request-id"])
     with pytest.raises(grpc.RpcError) as caught:
-        stub.ModelReady(service_pb2.ModelReadyRequest(name="missing"), metadata=(("x-request-id", "mine-2"),))
+        stub.ModelMetadata(service_pb2.ModelMetadataRequest(name="missing"), metadata=(("x-request-id", "mine-2"),))
     assert ("x-request-id", "mine-2") in caught.value.trailing_metadata()
     assert ("petrov-problem-type", "urn:petrov:problem:unknown-model") in caught.value.trailing_metadata()
 
@@ -298,7 +300,7 @@ def test_an_error_that_lists_many_models_keeps_its_code(
 
     monkeypatch.setattr(gateway.service.catalogue, "find", find)
     with pytest.raises(grpc.RpcError, match="there are a_model_of_some_name, ") as caught:
-        stub.ModelReady(service_pb2.ModelReadyRequest(name="none"))
+        stub.ModelMetadata(service_pb2.ModelMetadataRequest(name="none"))
     assert caught.value.code() == grpc.StatusCode.NOT_FOUND
     assert "x-request-id" in dict(caught.value.trailing_metadata())
 
