@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
-from ipaddress import ip_address, ip_network
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, ByteSize, Field, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from serving.system import is_loopback
 
 DAY = 86_400.0
 MEBIBYTE = 2**20
@@ -244,11 +246,7 @@ class Settings(BaseSettings):
     def known_hosts(self) -> list[str] | None:
         """The names by which clients may call the service, beside `localhost` and IP addresses; None for any."""
         names = listed(self.allowed_hosts.lower())
-        try:
-            local = ip_address(self.host).is_loopback
-        except ValueError:
-            local = self.host == "localhost"
-        return None if ANY in names or not (names or local) else names
+        return None if ANY in names or not (names or is_loopback(self.host)) else names
 
     @property
     def url(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import gc
+import logging
 import math
 import os
 import resource
@@ -15,17 +16,25 @@ import socket
 import stat
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from ipaddress import ip_address
 from pathlib import Path
 from typing import BinaryIO
 
+logger = logging.getLogger(__name__)
 GLIBC = (2, 35)  # of Debian 12 and Ubuntu 22.04, which Triton's wheel needs
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of mallopt, in glibc's malloc.h
 _MMAP_BYTES, _TRIM_BYTES = 4 * 2**20, 64 * 2**20
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - POSIX shared memory on Linux; nothing is created here
 WANTED_FILES = 65_536
 LISTENING = "0A"  # the state of a socket, in the kernel's tables
+#: What a process listens on that is connected to as 127.0.0.1, and as this machine by any address; by the tables.
+_LOOPBACK = {"tcp": {"0100007F"}, "tcp6": {"0000000000000000FFFF00000100007F"}}
+_ANY = {
+    "tcp": {*_LOOPBACK["tcp"], "0" * 8},
+    "tcp6": {*_LOOPBACK["tcp6"], "00000000000000000000000001000000", "0" * 32},
+}
 OWN_FILES = 128  # of the gateway, with its connections to Triton, besides those of its clients
 
 
@@ -166,16 +175,61 @@ def require_own(address: str) -> None:
     Another user may listen there until ours does, and again whenever ours has ended: what is sent then is theirs to
     read, and to answer.
     """
-    port, known = int(address.rpartition(":")[2]), False
-    for table, loopback in (("tcp", "0100007F"), ("tcp6", "0000000000000000FFFF00000100007F")):
-        own = f" {loopback}:{port:04X} "
+    port = int(address.rpartition(":")[2])
+    users = _listening(port, _LOOPBACK)
+    if users is not None and os.geteuid() not in users:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, f"no process of this user listens on port {port}")
+
+
+class SameUser:
+    """Refuses ports of this machine on which others listen than those users that did at first.
+
+    For a server that may be of any user, as one in a container is: whoever takes its port while it restarts is sent
+    nothing. Called with an address before each connection; a ConnectionRefusedError. Root and this user may always.
+    """
+
+    def __init__(self) -> None:
+        self._known: set[int] | None = None
+        self._named = set[int]()  # in the log
+
+    def __call__(self, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        users = _listening(int(port), _ANY) if is_loopback(host) else None
+        if not users:  # the connection will say so, or the system does not say who listens
+            return
+        others = users - {0, os.geteuid()}
+        self._known = others if self._known is None else self._known
+        if strange := others - self._known:
+            fault = f"another user than before listens on port {port}"
+            if strange - self._named:
+                logger.warning("%s (%s): restart this gateway if that is Triton", fault, min(strange - self._named))
+            self._named |= strange
+            raise ConnectionRefusedError(errno.ECONNREFUSED, fault)
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host of an address, perhaps in brackets, is this machine as its own users see it."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _listening(port: int, places: Mapping[str, Collection[str]]) -> set[int] | None:
+    """Return the users that listen on a port of some addresses, as the kernel writes them; None if it does not say."""
+    users, known = set[int](), False
+    for table, addresses in places.items():
         with suppress(OSError), Path(f"/proc/self/net/{table}").open("r", encoding="ascii") as sockets:
             known = True
-            for line in sockets:  # those that listen come first
-                if own in line and line.split()[3] == LISTENING and int(line.split()[7]) == os.geteuid():
-                    return
-    if known:
-        raise ConnectionRefusedError(errno.ECONNREFUSED, f"no process of this user listens on port {port}")
+            next(sockets, None)
+            for line in sockets:
+                _, local, _, state, _, _, _, user, *_ = line.split()
+                if state != LISTENING:  # those that listen come first
+                    break
+                address, _, number = local.partition(":")
+                if address in addresses and int(number, 16) == port:
+                    users.add(int(user))
+    return users if known else None
 
 
 def port_fault(host: str, port: int, variable: str) -> str | None:

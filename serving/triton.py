@@ -82,14 +82,15 @@ class Triton:
         message_bytes: The largest output of one request.
         key: Of its restricted APIs; empty where it has none.
         grpc_address: `HOST:PORT` of its gRPC, by which it loads models; empty: by HTTP.
-        own: Whether it is a process of this user on this machine; nothing is sent to one of another user.
+        own: Whether it is a process of this user on this machine; nothing is sent to one of another user. Else nothing
+            is sent to one of another user of this machine than it was at first.
     """
 
     def __init__(
         self, address: str, message_bytes: int, key: str = "", grpc_address: str = "", *, own: bool = False
     ) -> None:
         self.address, self._grpc_address = address, grpc_address
-        self._check: Callable[[str], None] = system.require_own if own else lambda _: None
+        self._check: Callable[[str], None] = system.require_own if own else system.SameUser()
         self.reply_bytes = max(message_bytes, RUN_BYTES)  # of all outputs of one call
         self.http = HttpClient(address, self.reply_bytes + _ENVELOPE_BYTES, lambda: self._check(address))
         self._key = {KEY_HEADER: key} if key else {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto
 
+from serving import system
 from serving.document import JSON_BYTES
 from serving.failures import lack
 from serving.http_client import HttpClient, InvalidReplyError
@@ -371,6 +372,44 @@ async def test_a_port_that_another_user_has_taken_is_sent_nothing(monkeypatch: p
         assert server.connections == seen
         async with Triton(address, MAX_BYTES) as elsewhere:
             assert await elsewhere.ready_versions() == {}
+
+
+async def test_a_port_that_another_user_takes_from_triton_is_sent_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before a Triton that this gateway has not started, of any user: one may listen while it restarts."""
+    closing = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n[]"
+    async with serving(always(closing)) as (server, client), asyncio.timeout(30):
+        address, real = client.address, system._listening
+        users = {1000}
+
+        def listening(port: int, places: Mapping[str, Collection[str]]) -> set[int] | None:
+            return users if real(port, places) == {os.geteuid()} else None
+
+        monkeypatch.setattr(system, "_listening", listening)
+        async with Triton(address, MAX_BYTES, "secret", address) as inference:
+            assert await inference.ready_versions() == {}
+            seen, users = server.connections, {2000}
+            for _ in range(2):
+                with refused("triton-unavailable"):
+                    await inference.ready_versions()
+                with refused("triton-unavailable"):
+                    await inference.load("blur")
+            assert server.connections == seen
+            assert caplog.text.count("another user than before listens on port") == 1
+            for allowed in ({1000}, {0}, {os.geteuid()}):
+                users = allowed
+                assert await inference.ready_versions() == {}
+        async with Triton(address, MAX_BYTES) as another:
+            users = {2000}
+            assert await another.ready_versions() == {}
+
+
+@pytest.mark.parametrize(
+    ("host", "local"), [("127.0.0.1", True), ("[::1]", True), ("localhost", True), ("10.0.0.1", False)]
+)
+def test_what_this_machine_is_called(host: str, *, local: bool) -> None:
+    assert system.is_loopback(host) == local
 
 
 async def test_grpc_in_place_of_http_is_named(triton: TritonServer, caplog: pytest.LogCaptureFixture) -> None:
