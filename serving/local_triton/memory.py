@@ -1,12 +1,15 @@
 """What the models of a local Triton take: of the card as its driver says, or of the machine's memory.
 
-Each instance is a process, whose arguments name its model. A card's driver names processes by the numbers that its host
-has for them, which are not ours inside some containers: nothing is known of a model then.
+Each instance is a process, whose arguments name its model. On several cards each model has an instance on each, and the
+budget is that of one: a model counts as what it takes of the card on which that is most. A card's driver names
+processes by the numbers that its host has for them, which are not ours inside some containers: nothing is known of a
+model then.
 """
 
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,7 +17,7 @@ from typing import Literal
 
 STUB = "triton_python_backend_stub"
 MODEL_FILE, SERVER = 1, 5  # arguments of an instance's process: `REPOSITORY/MODEL/VERSION/FILE`, and Triton's number
-QUESTION = ("nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits")
+QUESTION = ("nvidia-smi", "--query-compute-apps=gpu_uuid,pid,used_memory", "--format=csv,noheader,nounits")
 SECONDS = 10.0  # that the driver may take; it is asked in a thread
 MEBIBYTE = 2**20
 
@@ -26,13 +29,13 @@ def by_model(server: int, kind: Literal["gpu", "cpu"]) -> dict[str, int]:
         server: Number of Triton's process.
         kind: Whether memory of the cards or of the machine is meant.
     """
-    found: dict[str, int] = {}
+    found: dict[str, Counter[str]] = {}  # by model and card
     cards = on_cards() if kind == "gpu" else None
     for process, model in instances(server):
-        size = on_machine(process) if cards is None else cards.get(process, 0)
-        if size:
-            found[model] = found.get(model, 0) + size
-    return found
+        sizes = {"": on_machine(process)} if cards is None else cards.get(process, {})
+        found.setdefault(model, Counter()).update(sizes)
+    most = {model: max(sizes.values(), default=0) for model, sizes in found.items()}
+    return {model: size for model, size in most.items() if size}
 
 
 def instances(server: int) -> Iterator[tuple[int, str]]:
@@ -44,15 +47,16 @@ def instances(server: int) -> Iterator[tuple[int, str]]:
                 yield int(folder.name), Path(arguments[MODEL_FILE]).parents[1].name
 
 
-def on_cards(question: tuple[str, ...] = QUESTION) -> Mapping[int, int]:
-    """Return the bytes that each process takes of all cards together; empty where the driver's program does not say."""
-    found: dict[int, int] = {}
+def on_cards(question: tuple[str, ...] = QUESTION) -> Mapping[int, Mapping[str, int]]:
+    """Return the bytes that each process takes of each card; empty where the driver's program does not say."""
+    found: dict[int, Counter[str]] = {}
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(question, capture_output=True, text=True, check=True, timeout=SECONDS)  # noqa: S603 - a fixed command
         for line in done.stdout.splitlines():
-            process, _, size = line.partition(",")
             with suppress(ValueError):  # `[N/A]`, where a card does not say
-                found[int(process)] = found.get(int(process), 0) + int(size) * MEBIBYTE
+                card, process, mebibytes = line.split(",")
+                size = int(mebibytes) * MEBIBYTE
+                found.setdefault(int(process), Counter())[card] += size
     return found
 
 

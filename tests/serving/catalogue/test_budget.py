@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -271,11 +272,36 @@ def test_a_model_that_was_never_loaded_counts_with_its_files(gateway: Gateway) -
     assert budget.share(entry) == 4 * EACH
 
 
-def test_the_driver_s_program_says_what_a_process_takes_of_all_cards(tmp_path: Path) -> None:
+def test_a_model_counts_as_what_it_takes_of_the_card_on_which_that_is_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has an instance on each, and the budget is that of one card."""
+    graph, stub, server = tmp_path / "blur" / "1" / "model.onnx", tmp_path / memory.STUB, str(os.getpid())
+    graph.parent.mkdir(parents=True)
+    graph.write_text("read line\n")  # a program for a shell, which waits for its input
+    stub.symlink_to("/bin/sh")
+    instances = [
+        subprocess.Popen([stub, graph, "a", "b", "c", each], stdin=subprocess.PIPE) for each in (server, server, "1")
+    ]
+    first, second, other = (each.pid for each in instances)
+    lines = [f"GPU-1, {first}, 700", f"GPU-2, {second}, 650", f"GPU-2, {other}, 900"]
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("\n".join(["#!/bin/sh", *(f"echo '{line}'" for line in lines)]))
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    try:
+        wait_until(lambda: len([*memory.instances(int(server))]) == 2)  # they have begun
+        assert memory.by_model(int(server), "gpu") == {"blur": 700 * MEBIBYTE}
+    finally:
+        for each in instances:
+            each.communicate()
+
+
+def test_the_driver_s_program_says_what_a_process_takes_of_each_card(tmp_path: Path) -> None:
     program = tmp_path / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho '12, 700'\necho '12, 650'\necho '13, [N/A]'\n")
+    program.write_text("#!/bin/sh\necho 'GPU-1, 12, 700'\necho 'GPU-2, 12, 650'\necho 'GPU-1, 13, [N/A]'\n")
     program.chmod(0o755)
-    assert memory.on_cards((str(program),)) == {12: 1350 * MEBIBYTE}
+    assert memory.on_cards((str(program),)) == {12: {"GPU-1": 700 * MEBIBYTE, "GPU-2": 650 * MEBIBYTE}}
     program.write_text("#!/bin/sh\nexit 9\n")
     assert memory.on_cards((str(program),)) == {}
     assert memory.on_cards((str(tmp_path / "missing"),)) == {}
