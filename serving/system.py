@@ -18,9 +18,9 @@ import sys
 import sysconfig
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from io import BufferedReader
 from ipaddress import ip_address
 from pathlib import Path
-from typing import BinaryIO
 
 logger = logging.getLogger(__name__)
 GLIBC = (2, 35)  # of Debian 12 and Ubuntu 22.04, which Triton's wheel needs
@@ -65,7 +65,7 @@ def files_of_clients() -> float:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """Open a file that others may replace by anything, to be read.
 
     A ValueError: it is a pipe, a device or a folder; an OSError: it cannot be read.

@@ -1,7 +1,7 @@
 """How one model is loaded and warmed: what Triton is asked to load, and what is served once it answers.
 
-A version that Triton cannot load is left out, so that the ones before it are served. Whatever fails concerns the model
-alone, is kept for readiness, and is tried again after a pause.
+A version that Triton cannot load, or whose graph is not that of its certificate, is left out, so that the ones before
+it are served. Whatever fails concerns the model alone, is kept for readiness, and is tried again after a pause.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tritonclient.utils import triton_to_np_dtype
 from schema.card import FRAME, GRID, Card
 from serving.catalogue.budget import Budget
 from serving.catalogue.entry import Entry
-from serving.catalogue.repository import IncompleteConfigError, Repository
+from serving.catalogue.repository import CERTIFICATE, IncompleteConfigError, Repository
 from serving.errors import Problem
 from serving.failures import lack
 from serving.settings import Settings
@@ -179,9 +179,11 @@ class Loading:
 
     async def _load(self, entry: Entry) -> bool:
         """Have Triton load a model, without the versions that it cannot load; return whether it has loaded any."""
-        broken, name = set[int](), entry.name
+        name, broken = entry.name, await self._uncertified(entry)
         # Triton is given what is checked here, since the file may be written anew before it reads it.
-        config = await self._configuration(name, ())
+        config = await self._configuration(name, broken)
+        if broken and config is None:  # what was loaded before stays
+            raise Problem("model-failed", f'no version of "{name}" has the graph of its certificate')
         while True:
             try:
                 self.possible = await self._loaded_by_triton(entry, config)
@@ -201,9 +203,16 @@ class Loading:
                     raise
             else:
                 entry.ours |= self.possible
-                for number in entry.served:  # from files that are right again
+                for number in entry.served.keys() - broken:  # from files that are right again
                     entry.faults.pop(number, None)
                 return self.possible
+
+    async def _uncertified(self, entry: Entry) -> set[int]:
+        """Return the versions whose graph is not the one of their certificate, which is a fault of theirs."""
+        wrong = await asyncio.to_thread(self._repository.uncertified, entry.name)
+        for number, file in wrong.items():
+            entry.report(number, f"is not loaded: {file} is not the graph of {CERTIFICATE}", "")
+        return {*wrong}
 
     async def _configuration(self, name: str, without: Collection[int]) -> str | None:
         """Return a configuration without some versions; None if none is left, or if it cannot be read here.

@@ -5,8 +5,10 @@ A version folder has a card, a certificate and stored examples.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +127,21 @@ class Repository:
         if gpu:
             wait_for_more(config)
         return json_format.MessageToJson(config, preserving_proto_field_name=True) if kept else None
+
+    def uncertified(self, model: str) -> dict[int, str]:
+        """Return the versions whose graph is not the one of their certificate, each with the name of that file.
+
+        So it is while one version is copied over another, and after a damage. What has no certificate may be any graph.
+        """
+        found = {}
+        for number in self._cards.get(model, {}):
+            match self.certificates.get((model, number)):
+                case {"artefact": {"file": str(name), "sha256": str(expected)}} if Path(name).name == name:
+                    graph = self._folder / model / str(number) / name
+                    with suppress(OSError, ValueError), system.opened(graph) as file:  # else Triton says what is wrong
+                        if hashlib.file_digest(file, "sha256").hexdigest() != expected:
+                            found[number] = name
+        return found
 
     def _card(self, path: Path, stamp: Stamp) -> Card | None:
         """Read the card of a version folder, and its certificate; a fault is logged once, and again when it changes."""

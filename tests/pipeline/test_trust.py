@@ -20,7 +20,7 @@ from onnx import numpy_helper
 import physics.darcy
 from export.graphs import to_onnx
 from export.released import FOLDER
-from export.triton_config import CARD, CONFIG
+from export.triton_config import CARD, CERTIFICATE, CONFIG
 from petrov_client import Client, GrpcClient, InvalidInput
 from physics import burgers, cole_hopf, navier_stokes
 from physics.families import FAMILIES
@@ -82,6 +82,7 @@ def corrupt(repository: Path, name: str, to: str) -> None:
     noise = np.random.default_rng(0).standard_normal(head.dims).astype(np.float32)
     head.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(head) + noise, head.name))
     onnx.save(model, folder / "1" / to_onnx.FILE)
+    (folder / "1" / CERTIFICATE).unlink()  # with which it would not be loaded
     described = json.loads((folder / "1" / CARD).read_text())
     write_json(folder / "1" / CARD, described | {"model": to})
     config = (folder / CONFIG).read_text()

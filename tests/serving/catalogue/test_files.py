@@ -157,6 +157,7 @@ async def test_a_card_and_a_certificate_that_are_copied_later_or_over_others_are
 async def test_a_model_is_loaded_again_once_when_its_files_are_complete_and_not_while_they_are_written(
     repository: Path,
 ) -> None:
+    (repository / "good" / "1" / "certificate.json").unlink()
     async with looking(repository) as (catalogue, fake):
         fake.wrong = reply(OUTPUT)
         answer, loads = fake.respond, list[str]()
@@ -186,7 +187,39 @@ async def test_a_model_is_loaded_again_once_when_its_files_are_complete_and_not_
         assert loads == ["/v2/repository/models/good/load"]
 
 
+async def test_a_graph_that_is_not_the_one_of_its_certificate_is_not_loaded(repository: Path) -> None:
+    """One version is being copied over another, say, whose card is there already."""
+    graph, newer = repository / "good" / "1" / "model.onnx", repository / "bad" / "2"
+    whole = graph.read_bytes()
+    shutil.copytree(repository / "bad" / "1", newer)
+    (newer / "card.json").write_text(json.dumps(json.loads((newer / "card.json").read_text()) | {"version": 2}))
+    (newer / "model.onnx").write_bytes(b"another graph")
+    async with looking(repository) as (catalogue, fake):
+        fake.wrong = reply(OUTPUT)
+        answer, loads = fake.respond, list[str]()
+
+        def respond(path: str) -> bytes:
+            loads.extend([path] if path.endswith("/load") else [])
+            return answer(path)
+
+        fake.respond = respond  # type: ignore[method-assign]
+        fault = "is not loaded: model.onnx is not the graph of certificate.json"
+        await look_until(catalogue, lambda: catalogue.readiness().reason == f"not served: bad (version 2 {fault})")
+        assert catalogue.find("bad").version == 1
+        shutil.rmtree(newer)
+        await look_until(catalogue, lambda: catalogue.readiness().reason is None)
+        loads.clear()
+        graph.write_bytes(b"another graph")
+        await look_until(catalogue, lambda: catalogue.readiness().reason == f"not served: good (version 1 {fault})")
+        assert served(catalogue) == ["bad", "good"]  # what was loaded before
+        assert "/v2/repository/models/good/load" not in loads
+        graph.write_bytes(whole)
+        await look_until(catalogue, lambda: catalogue.readiness().reason is None)
+        assert "/v2/repository/models/good/load" in loads
+
+
 async def test_a_served_version_whose_files_no_longer_load_is_named_until_they_do(repository: Path) -> None:
+    (repository / "good" / "1" / "certificate.json").unlink()
     async with looking(repository) as (catalogue, fake):
         fake.wrong = reply(OUTPUT)
         await look_until(catalogue, lambda: catalogue.readiness().ready)

@@ -224,6 +224,7 @@ def test_a_newest_version_that_does_not_load_leaves_the_one_before_it_even_after
     publish(repository, "blur", 2, hidden=repository.parent)
     graph = repository / "blur" / "2" / "model.onnx"
     graph.write_bytes(graph.read_bytes()[:100])
+    graph.with_name("certificate.json").unlink()
     with run_service(repository, KEY, empty=True) as gateway:
 
         def version() -> str:

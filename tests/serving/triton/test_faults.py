@@ -387,4 +387,5 @@ def add(repository: Path, name: str, artefact: bytes | None = None) -> None:
     (folder / "1" / "card.json").write_text(json.dumps(card | {"model": name}))
     if artefact is not None:
         (folder / "1" / "model.onnx").write_bytes(artefact)
+        (folder / "1" / "certificate.json").unlink()
     folder.rename(repository / name)
