@@ -211,8 +211,11 @@ class Interface(Frozen):
 
     @property
     def scattered(self) -> bool:
-        """Whether samples have points of their own, whose coordinates are the first input."""
-        return bool(self.inputs) and self.inputs[0].name == COORDINATES
+        """Whether samples have points of their own, whose coordinates are the first input.
+
+        Those of the points of a grid, as of one that follows a body, are a field on it, with the components first.
+        """
+        return bool(self.inputs) and self.inputs[0].name == COORDINATES and bool(self.inputs[0].trailing)
 
     @property
     def takes_grid(self) -> bool:

@@ -14,7 +14,7 @@ from petrov_client._descriptions import model_info
 from petrov_client._vocabulary import PADDING, Vocabulary
 from schema import __main__ as copies
 from schema import card
-from schema.card import Card, CheckpointCard
+from schema.card import Card, CheckpointCard, Interface
 from schema.parts import validated
 
 ROOT = Path(__file__).parents[2]
@@ -111,3 +111,28 @@ def test_an_unknown_key_is_refused_by_a_sentence_that_names_file_and_key(change:
         validated(Card, found | change, "darcy/3/card.json")
     assert str(caught.value).startswith("darcy/3/card.json: ")
     assert key in str(caught.value)
+
+
+def test_coordinates_on_a_grid_are_a_field_and_no_points_of_a_sample() -> None:
+    """A grid that follows a body is described so, and its export took the model for one on points."""
+    size, named = {"minimum": 8, "maximum": 64, "declared": [16], "points": "given"}, {"name": "coordinates"}
+    common = {"limits": {"batch": 8}}
+
+    def model(axes: list[str], *, behind: bool) -> Interface:
+        sizes = [None] * len(axes)
+        first = ["batch", *axes, "component"] if behind else ["batch", "component", *axes]
+        shape = [None, *sizes, 2] if behind else [None, 2, *sizes]
+        coordinates = named | {"components": ["x", "y"], "axes": first, "shape": shape}
+        output = {"name": "speed", "axes": ["batch", *axes]}
+        return Interface.model_validate(
+            common | {"inputs": [coordinates], "outputs": [output], "grid": size | {"axes": axes}}
+        )
+
+    for interface, scattered in (
+        (model(["row", "column"], behind=False), False),
+        (model(["point"], behind=True), True),
+    ):
+        assert interface.scattered == scattered
+        sent = interface.model_dump(mode="json") | {"title": "Flow"}
+        info = model_info({"name": "flow", "version": 1, "versions": [1], "card": sent})
+        assert info.scattered == scattered

@@ -52,10 +52,9 @@ def arrays_of(mesh: Any, info: ModelInfo, *, changing: bool = False) -> dict[str
         InvalidInput: The model is none on points, or of another number of dimensions, or needs cells that there are
             none of.
     """
-    lead = info.inputs[0]
-    if lead.name != COORDINATES:
+    if not info.scattered:
         raise InvalidInput(f'expected arrays for "{info.name}", whose inputs are on a grid, but got a mesh')
-    points, dimensions = np.asarray(mesh.points, np.float64), lead.shape[-1] or 2
+    points, dimensions = np.asarray(mesh.points, np.float64), info.inputs[0].shape[-1] or 2
     varying = np.ptp(points, axis=0) > 0
     kept = varying if varying.sum() == dimensions else np.arange(points.shape[1]) < dimensions
     if varying.sum() > dimensions:

@@ -89,9 +89,15 @@ class ModelInfo:
         if self.grid is None:
             return "unknown"
         unit = "words" if self.vocabulary else f"points, {len(self.grid.axes)}-D"
-        if self.inputs and self.inputs[0].name == COORDINATES:
+        if self.scattered:
             unit = f"points of a {self.inputs[0].shape[-1] or 2}-D mesh"
         return f"{self.grid.minimum} to {self.grid.maximum} {unit}"
+
+    @property
+    def scattered(self) -> bool:
+        """Whether every sample has points of its own, whose coordinates are the first input."""
+        named = bool(self.inputs) and self.inputs[0].name == COORDINATES
+        return named and (self.grid is None or self.inputs[0].axes[-1] not in self.grid.axes)
 
     @property
     def takes_grid(self) -> bool:

@@ -33,7 +33,7 @@ from petrov_client._mesh_series import SERIES
 from petrov_client._meshes import with_outputs
 from petrov_client._models import ModelInfo
 from petrov_client._quality import columns
-from petrov_client._schema import COORDINATES, TensorInfo
+from petrov_client._schema import TensorInfo
 from petrov_client._spans import Span
 
 Shape = tuple[int, ...]
@@ -304,7 +304,7 @@ def check_frame(path: Path, outputs: Mapping[str, Fields], info: ModelInfo) -> N
 def _channels(outputs: Mapping[str, Fields], info: ModelInfo) -> dict[str, Fields]:
     """Return scalar fields `[frame, *grid]` by title."""
     axes = len(info.grid.axes) if info.grid else 0
-    if info.inputs and info.inputs[0].name == COORDINATES:
+    if info.scattered:
         raise ValueError("a movie shows fields on a grid, not on points: choose .pvd, which ParaView plays")
     found: dict[str, Fields] = {}
     for tensor in info.outputs:
