@@ -91,7 +91,9 @@ def open_session(runtime: Any, model: Any, options: Any, config: Mapping[str, An
             with redirect_stdout(sys.stderr):  # it prints what it cannot load, and goes on
                 runtime.preload_dlls(directory="")  # CUDA's libraries that pip has installed
         providers.insert(0, (CUDA, cuda_options(config, gpu)))
-    session = runtime.InferenceSession(model, options, providers=providers)
+    # By itself it would open the session again on the processor where the card has no room, and go on there for good
+    # after a run has failed; the reason, such as a lack of memory, is for the service.
+    session = runtime.InferenceSession(model, options, providers=providers, enable_fallback=0)
     check_providers(session.get_providers(), gpu)
     return session
 

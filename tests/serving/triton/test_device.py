@@ -14,6 +14,7 @@ import httpx2
 import numpy as np
 import onnxruntime
 import pytest
+from onnxruntime.capi.onnxruntime_pybind11_state import EPFail
 
 from serving.local_triton.backends import device as program
 from serving.local_triton.device import Machine, choose, packages, runtime_version
@@ -198,6 +199,24 @@ def test_a_session_on_another_device_is_an_error(found: list[str], gpu: int | No
 def test_onnx_runtime_itself_falls_back_without_an_error_and_we_do_not() -> None:
     with pytest.raises(program.DeviceError, match="opened it with CPUExecutionProvider"):
         program.open_session(onnxruntime, program.PRODUCT, onnxruntime.SessionOptions(), {}, 0)
+
+
+def test_a_run_that_fails_on_its_device_is_not_repeated_on_the_processor() -> None:
+    session = program.open_session(onnxruntime, program.PRODUCT, onnxruntime.SessionOptions(), {}, None)
+    whole = session._sess
+
+    class Lost:
+        """What is left of a session whose card is lost."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(whole, name)
+
+        def run(self, *_: Any) -> None:
+            raise EPFail("CUDA failure 700")
+
+    session._sess = Lost()
+    with pytest.raises(EPFail, match="CUDA failure 700"):
+        session.run(None, dict.fromkeys("ab", np.eye(4, dtype=np.float32)))
 
 
 def test_a_large_run_gives_back_memory_on_a_gpu_and_its_option_is_an_error_on_a_processor() -> None:
