@@ -38,7 +38,7 @@ MOST_POINTS = 1_000_000  # of a sample that a model accepts, or four times those
 FEWEST_POINTS = 4  # the least number of points of a sample
 #: The ends of the names of graphs that are exported beside a model: its derivatives and refinement, and a format.
 COMPANIONS = ("_vjp", "_jvp", "_refined", "_torchscript")
-RESERVED = frozenset({*QUALITY, "outside", "quality", "solved_by"})  # the names of what responses say about errors
+RESERVED = frozenset({*QUALITY, "failed", "outside", "quality", "solved_by"})  # what responses say about errors
 FINEST = {1: 8192, 2: 1024, 3: 128}  # the most points per axis that a model accepts, by the number of axes
 LONGEST = 1000  # the most frames of one rollout, or ten times those of a training trajectory where that is more
 ENDS = {"wall": "walls", "periodic": "periodic", "open": "open ends"}

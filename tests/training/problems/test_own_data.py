@@ -255,6 +255,7 @@ FAULTS = {
     ("positive = true", "Positive = true"): "inputs.conductivity.Positive: the key is unknown",
     ("[outputs.temperature]", "[outputs.wind]"): "expected different names .*'wind'",
     ("[outputs.temperature]", "[outputs.novelty]"): "expected other names than .'novelty'., which responses use",
+    ("[outputs.temperature]", "[outputs.failed]"): "expected other names than .'failed'., which responses use",
     ("[outputs.temperature]", "[time]\nstep = 0.1\n[outputs.frame]"): "expected another name than 'frame', by which a",
     ("minimum = 0.0", "minimum = 2.0"): "expected minimum <= default <= maximum but got",
     ("[inputs.source]", "[inputs.source"): "expected TOML but found an error",
