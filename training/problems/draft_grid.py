@@ -50,7 +50,8 @@ from training.problems.roles import (
 )
 from training.problems.wire_names import wire_name
 
-MASKS = frozenset({"mask", "inside", "domain", "indicator"})  # names of arrays that say where the domain is
+MASKS = frozenset({"mask", "inside", "domain", "indicator", "vtkvalidpointmask"})
+"""Names of arrays that say where the domain is, among them that of ParaView's Resample To Image."""
 NUMBERS = 16  # the most numbers of a sample that are taken for parameters
 HOLDS_TIMES = "it holds times: see the section [time], if there is one"
 

@@ -13,7 +13,7 @@ import sys
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import cache, partial
@@ -85,6 +85,7 @@ INSTALLED = {
 }
 """What to do where the package of a format is missing, if nothing of ours installs it."""
 LISTS = (".pvd", ".series")  # of meshes, one for each time: of ParaView, and of ParaView and OpenFOAM
+PARTS = {".pvtu", ".pvtp"}  # which name the parts of a mesh
 XDMF = frozenset({".xdmf", ".xmf"})
 TEXT = {".txt", ".xy", ".raw", ".dat", ".out", ""}  # suffixes of tables that other files have, too
 SAVE_ARRAYS = "save arrays of numbers, np.savez('data.npz', k=k, u=u)"
@@ -94,8 +95,9 @@ UNREAD = (
     | dict.fromkeys((".tfrecord", ".tfrecords"), f"records of TensorFlow, as MeshGraphNets has them: {SAVE_ARRAYS}")
     | dict.fromkeys((".xlsx", ".xls", ".ods"), "a spreadsheet: save it as .csv")
     | dict.fromkeys((".cgns", ".cas", ".dat", ".tec", ".plt", ".szplt", ".ensi", ".case", ".frd"), SAVE_MESHES)
-    | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".stl", ".ply", ".obj"), SAVE_MESHES)
+    | dict.fromkeys((".odb", ".rst", ".op2", ".mph", ".mphtxt", ".stl", ".ply", ".obj", ".vtkhdf"), SAVE_MESHES)
     | dict.fromkeys((".vtm", ".vtmb"), "a list of blocks: name the mesh of the domain in it, internal.vtu of OpenFOAM")
+    | dict.fromkeys((*PARTS, ".pvti", ".pvtr", ".pvts"), "a list of parts of a mesh: save the whole, as ParaView does")
     | {".foam": "a mark of a case of OpenFOAM: foamToVTK writes its meshes, and a .vtm.series of all times"}
     | {".vts": "a curved grid of VTK: save its arrays as .npz, or the grid as .vtu"}
     | dict.fromkeys((".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp"), f"an image: {SAVE_ARRAYS}")
@@ -202,8 +204,28 @@ def meshes_in(folder: Path) -> list[Path]:
     if lists := lists_of(found):
         return lists
     meshes = [path for path in found if SUFFIXES.get(path.suffix.lower()) == "mesh"]
+    refuse_parts(meshes, found)
     suffixes = Counter(path.suffix for path in meshes)
     return [path for path in meshes if path.suffix == max(suffixes, key=lambda each: suffixes[each])]
+
+
+def refuse_parts(meshes: Sequence[Path], beside: Iterable[Path]) -> None:
+    """Refuse meshes that a file beside them calls the parts of one, which the processes of a run have written.
+
+    Raises:
+        ReadError: There are such meshes: each would be a sample, or a step.
+    """
+    names = {path.name for path in meshes}
+    for path in (each for each in beside if each.suffix.lower() in PARTS):
+        try:
+            pieces = ET.parse(path).iter("Piece")  # noqa: S314 -- expat bounds and ignores entities
+        except ET.ParseError:
+            continue
+        if len(parts := [name for each in pieces if (name := Path(each.get("Source", "")).name) in names]) > 1:
+            raise ReadError(
+                f"{path}: expected a mesh in one file but {parts[0]} and {parts[-1]} are parts of one: open it in "
+                "ParaView, and save the whole as .vtu after Merge Blocks, without ghosts"
+            )
 
 
 def lists_of(files: Iterable[Path]) -> list[Path]:

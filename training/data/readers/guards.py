@@ -22,7 +22,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from training.data.readers.misread import NEW, OLD, read_right
+from training.data.readers.misread import NEW, OLD, read_right, without_ghosts
 from training.data.readers.numbered import GMSH, replaced
 
 #: Where errors of these types are mistakes of the program, whatever a file holds: its packages, and what checks types.
@@ -92,7 +92,7 @@ def read_any(path: Path) -> Any:
     reasons = []
     for kind in helpers._filetypes_from_path(path):  # noqa: SLF001
         try:
-            return helpers.reader_map[kind](str(path))
+            return without_ghosts(helpers.reader_map[kind](str(path)))
         except helpers.ReadError as error:
             reasons.append(str(error) or f"it is no file of {kind}")
     raise ValueError("; ".join(reasons))

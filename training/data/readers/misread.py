@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import local
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -17,6 +19,11 @@ OLD, NEW = "vtk._vtk_42", "vtk._vtk_51"  # modules of `meshio` for legacy files 
 #: Cells of VTK that are rectangles and boxes along the axes, by number: the type of `meshio`, and its order of nodes.
 PIXELS = {8: ("quad", (0, 1, 3, 2)), 11: ("hexahedron", (0, 1, 3, 2, 4, 5, 7, 6))}
 POLYHEDRON = 42
+FACES = ("face_connectivity", "face_offsets", "polyhedron_to_faces", "polyhedron_offsets")  # of files of version 2.3
+PACKERS = {None, "vtkZLibDataCompressor", "vtkLZMADataCompressor"}
+GHOSTS = "vtkGhostType"
+NO_CELLS = 1 | 8 | 32  # cells that other parts of a mesh have, too, or finer ones, or that are hidden
+HELD = local()  # the root of the file that a reader of this thread has opened
 WITHOUT_TYPE = {2, 4}  # several points, and lines of several segments, which no mesh of a domain is made of
 
 
@@ -61,6 +68,7 @@ def _vtk() -> Iterator[None]:
     inflated = vtu.VtuReader.read_compressed_binary
 
     def blocks(reader: Any, data: str, dtype: Any) -> Any:
+        _check_packer(reader.compression)
         width = vtu.vtu_to_numpy_type[reader.header_type].itemsize
         count = base64.b64decode(data[: 4 * -(-width // 3)])[:width]
         return inflated(reader, data, dtype) if any(count) else np.empty(0, dtype)
@@ -106,10 +114,28 @@ def _vtk() -> Iterator[None]:
             translate_cells=translate,
         ),
         replaced(new, _check_mesh=with_offsets),
-        replaced(vtu, _parse_raw_binary=_root_of_raw, _organize_cells=of_pieces),
-        replaced(vtu.VtuReader, read_compressed_binary=blocks, read_data=values),
+        replaced(vtu, _parse_raw_binary=_root_of, _organize_cells=of_pieces),
+        replaced(vtu.VtuReader, __init__=_opened(vtu), read_compressed_binary=blocks, read_data=values),
     ):
         yield
+
+
+def _opened(vtu: Any) -> Callable[..., None]:
+    """Return what opens a `.vtu` file of version 2, too, which is one of 1.0 but for its ghosts and polyhedra."""
+    usual = vtu.VtuReader.__init__
+
+    def opened(reader: Any, path: str) -> None:
+        try:
+            root = ET.parse(path).getroot()  # noqa: S314  expat bounds and ignores entities
+        except ET.ParseError:  # appended bytes are no XML
+            root = _root_of_raw(path)
+        _check_packer(root.get("compressor"))
+        if root.get("version", "").startswith("2."):
+            root.set("version", "1.0")
+        HELD.root = root
+        usual(reader, os.devnull)  # which is no XML
+
+    return opened
 
 
 def _cells(start: int, cells: Any, data: Any) -> tuple[list[Any], dict[str, list[Any]]]:
@@ -135,12 +161,7 @@ def _cells(start: int, cells: Any, data: Any) -> tuple[list[Any], dict[str, list
         )
     found = [block(each.type, each.data + start) for each in own]
     if solid.any():
-        if {"faces", "faceoffsets"} - {*cells}:
-            raise ValueError("it has polyhedra whose faces are not there, or in a way of newer files that is not read")
-        ends = np.ravel(cells["faceoffsets"])[solid]
-        faces = [
-            _faces(np.ravel(cells["faces"])[first:last]) for first, last in zip((0, *ends[:-1]), ends, strict=True)
-        ]
+        faces = _polyhedra(cells, solid)
         sizes = np.array([len(np.unique(np.concatenate(each))) for each in faces])
         for size in np.unique(sizes):
             some = np.flatnonzero(sizes == size)
@@ -148,6 +169,30 @@ def _cells(start: int, cells: Any, data: Any) -> tuple[list[Any], dict[str, list
             for name, values in data.items():
                 few.setdefault(name, []).append(values[solid][some])
     return found, few
+
+
+def _polyhedra(cells: Any, solid: Any) -> list[list[Any]]:
+    """Return the faces of the polyhedra among some cells.
+
+    Raises:
+        ValueError: They are not there.
+    """
+    if {"faces", "faceoffsets"} <= {*cells}:
+        return [_faces(each) for each in _parts(cells["faces"], np.ravel(cells["faceoffsets"])[solid])]
+    if {*FACES} - {*cells}:
+        raise ValueError("it has polyhedra whose faces are not there")
+    nodes, ends, numbers, of_cells = (cells[name] for name in FACES)
+    faces = _parts(nodes, ends)
+    if np.size(numbers) and not 0 <= np.min(numbers) <= np.max(numbers) < len(faces):
+        raise ValueError(f"its polyhedra have other faces than 0 to {len(faces) - 1}")
+    own = [each for each, is_solid in zip(_parts(numbers, of_cells), solid, strict=True) if is_solid]
+    return [[np.asarray(faces[number], np.int64) for number in each] for each in own]
+
+
+def _parts(values: Any, ends: Any) -> list[Any]:
+    """Divide numbers where parts of them end."""
+    line = np.ravel(ends).tolist()
+    return [np.ravel(values)[first:last] for first, last in zip((0, *line[:-1]), line, strict=True)]
 
 
 def _faces(stored: Any) -> list[Any]:
@@ -165,6 +210,48 @@ def _faces(stored: Any) -> list[Any]:
             break
     if not found or at != len(stored):
         raise ValueError("the faces of its polyhedra are not as many as it says")
+    return found
+
+
+def _check_packer(name: str | None) -> None:
+    """Refuse arrays that are packed in a way that `meshio` does not know.
+
+    Raises:
+        ValueError: They are.
+    """
+    if name not in PACKERS:
+        raise ValueError(f"its arrays are packed by {name}: save it with ZLib or LZMA, or without a compressor")
+
+
+def without_ghosts(mesh: Any) -> Any:
+    """Return a mesh of VTK without ghosts, cells that other parts have, too, or that are hidden, and their marks."""
+    if GHOSTS not in {*mesh.point_data, *mesh.cell_data}:
+        return mesh
+    marks = mesh.cell_data.get(GHOSTS, [np.zeros(len(block.data), int) for block in mesh.cells])
+    kept = {number: np.flatnonzero((np.ravel(each).astype(int) & NO_CELLS) == 0) for number, each in enumerate(marks)}
+    count = sum(map(len, marks)) - sum(map(len, kept.values()))
+    kept = {number: own for number, own in kept.items() if len(own)}
+    cells = []
+    for number, own in kept.items():
+        block = mesh.cells[number]
+        is_array = isinstance(block.data, np.ndarray)  # and no polyhedra
+        cells.append((block.type, block.data[own] if is_array else [block.data[at] for at in own]))
+    data = {
+        name: [np.asarray(blocks[number])[own] for number, own in kept.items()]
+        for name, blocks in mesh.cell_data.items()
+        if name != GHOSTS
+    }
+    said = {GHOSTS: f"it marks ghosts, of which {count} cells are left out"}
+    left_out = (mesh.info or {}).get("left_out", {}) | said
+    on_points = {name: values for name, values in mesh.point_data.items() if name != GHOSTS}
+    found = library("_mesh").Mesh(mesh.points, cells, on_points, data, field_data=mesh.field_data)
+    found.info = {**(mesh.info or {}), "left_out": left_out}
+    return found
+
+
+def _root_of(path: str) -> ET.Element:
+    """Return the root that a reader has opened, or that of an XML file of VTK whose arrays are appended as bytes."""
+    found: ET.Element = HELD.__dict__.pop("root") if path == os.devnull else _root_of_raw(path)
     return found
 
 

@@ -15,6 +15,8 @@ from xml.etree import ElementTree as ET
 import numpy as np
 from numpy.typing import NDArray
 
+from training.data.readers.misread import without_ghosts
+
 SUFFIX = ".vtp"
 PARTS = ("Verts", "Lines", "Polys", "Strips")  # in the order of their cell data
 TYPES = {1: "vertex", 2: "line", 3: "triangle", 4: "quad"}  # by the number of nodes; more have polygons
@@ -56,7 +58,7 @@ def read_polydata(path: Path) -> Any:
     for number, nodes in enumerate(cells):
         blocks.setdefault(len(nodes), []).append(number)
     reason = f"not all of the file's {len(pieces)} pieces have it"
-    return meshio.Mesh(
+    found = meshio.Mesh(
         np.concatenate(points),
         [
             (TYPES.get(size, "polygon"), np.stack([cells[number] for number in numbers]))
@@ -67,6 +69,7 @@ def read_polydata(path: Path) -> Any:
         field_data=arrays(reader, root[0], "FieldData"),
         info={"left_out": dict.fromkeys(sorted({*some, *others} - {*data, *fields}), reason)},
     )
+    return without_ghosts(found)
 
 
 def opened_vtk(path: Path) -> tuple[ET.Element, Any]:

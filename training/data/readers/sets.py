@@ -27,6 +27,7 @@ from training.data.readers.formats import (
     meshes_in,
     named_in,
     open_file,
+    refuse_parts,
 )
 from training.data.readers.layout import arranged, of_points_in_cells
 from training.data.readers.recent import open_several
@@ -78,6 +79,7 @@ def of_samples(stack: ExitStack, files: Sequence[Path], layout: str) -> DataSet:
         if beside := alone_in(first) or inside_of_tensors([each for each in sorted(first.iterdir()) if each.is_dir()]):
             return open_set(stack, beside, layout)
         return of_runs(stack, first)
+    refuse_parts(files, sorted(first.parent.glob("*.pvt?")))
     opened = partial(open_file, format_=layout)
     file = stack.enter_context(opened(files[0]))
     tensors = Counter(re.sub(r"\d+", "#", without_split(path.stem)) for path in files)

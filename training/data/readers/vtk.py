@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
 from training.data.readers.guards import guarded
+from training.data.readers.misread import GHOSTS
 from training.data.readers.polydata import arrays, opened_vtk
 
 KINDS = ("ImageData", "RectilinearGrid")
@@ -36,12 +37,14 @@ def open_image(path: Path) -> Iterator[DataFile]:
         points = positions(root, reader, pieces[0])
         data, on_cells = arrays(reader, pieces[0], "PointData"), arrays(reader, pieces[0], "CellData")
         cells: dict[str, float] = {}
+        marked = [each.pop(GHOSTS, None) for each in (data, on_cells)]
         if not data:
             cells = {name: float(abs(each[-1] - each[0])) for name, each in zip(AXES, points, strict=True)}
             data, points = on_cells, [centres(each) for each in points]
         found = {name: field(name, values, points) for name, values in data.items()}
     reason = "it has values of cells, and others of points"
     left_out = {name: reason for name in on_cells if name not in found}
+    left_out |= {GHOSTS: "it marks ghosts"} if any(each is not None for each in marked) else {}
     known = {name: each for name, each in zip(AXES, points, strict=True) if len(each) > 1}
     yield DataFile(path, "vtk", found, known, left_out=left_out, cells=cells)
 

@@ -24,7 +24,7 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from petrov_client._misread import NEW, OLD, read_right
+from petrov_client._misread import NEW, OLD, read_right, without_ghosts
 from petrov_client._numbered import GMSH, replaced
 
 #: Where errors of these types are mistakes of the program, whatever a file holds: its packages, and what checks types.
@@ -94,7 +94,7 @@ def read_any(path: Path) -> Any:
     reasons = []
     for kind in helpers._filetypes_from_path(path):  # noqa: SLF001
         try:
-            return helpers.reader_map[kind](str(path))
+            return without_ghosts(helpers.reader_map[kind](str(path)))
         except helpers.ReadError as error:
             reasons.append(str(error) or f"it is no file of {kind}")
     raise ValueError("; ".join(reasons))

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from physics.numerics.cell_types import HEXAHEDRON, WEDGE, Shape
+from tests.drafts import described
 from training.data.readers import ReadError, open_file
 
 X, Y, Z = (each.ravel(order="F") for each in np.mgrid[0:4, 0:3, 0:2].astype(np.float64))
@@ -181,8 +182,10 @@ def test_structured_grids_of_legacy_files_are_meshes(kind: str, version: str, tm
         assert file.array("area").read().sum() == pytest.approx(36)
 
 
-def polyhedra(path: Path, solid: tuple[int, ...]) -> None:
+def polyhedra(path: Path, solid: tuple[int, ...], version: str = "1.0") -> None:
     """Write a row of two boxes below two prisms, with the numbers 10 and 20; cells that are named are polyhedra."""
+    faced = list[list[int]]()
+    sides = list[int]()  # how many faces there are behind each cell
     points, cells = list[tuple[int, ...]](), list[tuple[int, list[int], Shape]]()
     for x in range(2):
         box = [(x + a, b, c) for c in range(2) for a, b in ((0, 0), (1, 0), (1, 1), (0, 1))]
@@ -197,8 +200,17 @@ def polyhedra(path: Path, solid: tuple[int, ...]) -> None:
                 len(shape.facets),
                 *(each for facet in shape.facets for each in (len(facet), *(nodes[n] for n in facet))),
             ]
+            faced += [[nodes[n] for n in facet] for facet in shape.facets]
+        sides.append(len(faced))
         ends.append(len(faces) if number in solid else -1)
     types = [42 if number in solid else kind for number, (kind, _, _) in enumerate(cells)]
+    new = {
+        "face_connectivity": np.array([node for each in faced for node in each], np.int64),
+        "face_offsets": np.cumsum([len(each) for each in faced], dtype=np.int64),
+        "polyhedron_to_faces": np.arange(len(faced)),
+        "polyhedron_offsets": np.array(sides),
+    }
+    old = {"faces": np.array(faces, np.int64), "faceoffsets": np.array(ends, np.int64)}
     parts = {
         "CellData": {"c": np.array([10.0, 20, 10, 20])},
         "Points": {"Points": np.array(points, np.float64)},
@@ -206,17 +218,23 @@ def polyhedra(path: Path, solid: tuple[int, ...]) -> None:
             "connectivity": np.concatenate([nodes for _, nodes, _ in cells]),
             "offsets": np.cumsum([len(nodes) for _, nodes, _ in cells]),
             "types": np.array(types, np.uint8),
-            "faces": np.array(faces, np.int64),
-            "faceoffsets": np.array(ends, np.int64),
+            **(new if version == "2.3" else old),
         },
     }
     xml(path, "UnstructuredGrid", parts, f'NumberOfPoints="{len(points)}" NumberOfCells="4"', "binary")
+    path.write_text(path.read_text().replace('Grid" version="1.0"', f'Grid" version="{version}"'))
 
 
+@pytest.mark.parametrize("version", ["1.0", "2.3"])
 @pytest.mark.parametrize("solid", [(0, 1, 2, 3), (1, 3), (0,), ()])
-def test_polyhedra_have_their_own_data_also_beside_other_cells(solid: tuple[int, ...], tmp_path: Path) -> None:
-    """`meshio` sorts the data of polyhedra by their numbers of nodes, and not the polyhedra."""
-    polyhedra(tmp_path / "a.vtu", solid)
+def test_polyhedra_have_their_own_data_also_beside_other_cells(
+    solid: tuple[int, ...], version: str, tmp_path: Path
+) -> None:
+    """`meshio` sorts the data of polyhedra by their numbers of nodes, and not the polyhedra.
+
+    Those of version 2.3, which VTK writes since 9.4, have faces of their own.
+    """
+    polyhedra(tmp_path / "a.vtu", solid, version)
     with open_file(tmp_path / "a.vtu") as file:
         points, values = file.array("coordinates").read()[0], file.array("c").read()[0]
         assert {*values[points[:, 2] == 0]} == {10}
@@ -224,15 +242,75 @@ def test_polyhedra_have_their_own_data_also_beside_other_cells(solid: tuple[int,
         assert file.array("area").read().sum() == pytest.approx(3)
 
 
-def test_faces_of_polyhedra_that_are_not_there_are_named(tmp_path: Path) -> None:
-    polyhedra(tmp_path / "a.vtu", (0, 1, 2, 3))
+@pytest.mark.parametrize(("version", "name"), [("1.0", "faces"), ("2.3", "face_offsets")])
+def test_faces_of_polyhedra_that_are_not_there_are_named(version: str, name: str, tmp_path: Path) -> None:
+    polyhedra(tmp_path / "a.vtu", (0, 1, 2, 3), version)
     text = (tmp_path / "a.vtu").read_text()
-    (tmp_path / "a.vtu").write_text(text.replace('Name="faces"', 'Name="others"'))
+    (tmp_path / "a.vtu").write_text(text.replace(f'Name="{name}"', 'Name="others"'))
     with pytest.raises(ReadError, match="it has polyhedra whose faces are not there"), open_file(tmp_path / "a.vtu"):
         pass
     (tmp_path / "a.vtu").write_text(text.replace('Name="connectivity"', 'Name="others"'))
     with pytest.raises(ReadError, match="its cells have no connectivity"), open_file(tmp_path / "a.vtu"):
         pass
+
+
+@pytest.mark.parametrize("suffix", ["vtu", "vtp"])
+def test_ghosts_are_no_cells(suffix: str, tmp_path: Path) -> None:
+    """Those of a parallel run repeat cells of other parts, and their marks were an input."""
+    marks = np.array([0, 0, 0, 0, 1, 32], np.uint8)
+    nodes = corners(4)[:, [0, 1, 3, 2]]
+    parts = {
+        "PointData": {"k": X[:12], "vtkGhostType": np.zeros(12, np.uint8)},
+        "CellData": {"c": np.arange(6.0), "vtkGhostType": marks},
+        "Points": {"Points": BOX[:12]},
+    }
+    cells = {"connectivity": nodes.ravel(), "offsets": np.arange(4, 28, 4)}
+    kind, part = {"vtu": ("UnstructuredGrid", "Cells"), "vtp": ("PolyData", "Polys")}[suffix]
+    types = {"types": np.full(6, 9, np.uint8)} if suffix == "vtu" else {}
+    counts = f'NumberOfPoints="12" NumberOf{part}="6"'
+    xml(tmp_path / f"a.{suffix}", kind, {**parts, part: {**cells, **types}}, counts, "raw zlib")
+    path = tmp_path / f"a.{suffix}"
+    path.write_bytes(path.read_bytes().replace(b'" version="1.0"', b'" version="2.2"'))
+    with open_file(path) as file:
+        assert file.array("area").read().sum() == 8
+        assert file.array("k").read()[0].tolist() == np.delete(X[:12], [10, 11]).tolist()
+        assert file.array("c").read().max() == 3
+        assert file.left_out == {"vtkGhostType": "it marks ghosts, of which 2 cells are left out"}
+
+
+def test_a_grid_that_paraview_has_sampled_has_a_domain(tmp_path: Path) -> None:
+    y, x = (each.ravel() for each in np.mgrid[0:6.0, 0:7.0])
+    for number in range(3):
+        marks = {"vtkValidPointMask": (y > 0).astype(np.uint8), "vtkGhostType": 2 * (y == 0).astype(np.uint8)}
+        fields = {"k": x, "u": x * y + number}
+        parts = {"PointData": {**fields, **marks}, "CellData": {"vtkGhostType": np.zeros(30, np.uint8)}}
+        xml(tmp_path / f"a{number}.vti", "ImageData", parts, 'Extent="0 6 0 5 0 0"', "binary")
+    text = described(tmp_path, "*.vti", "u")
+    assert 'key = "vtkValidPointMask"  # guess: vtkValidPointMask is 1 inside the domain' in text
+    assert "# left out: vtkGhostType: it marks ghosts" in text
+    assert "inputs.vtk" not in text
+
+
+def test_a_compressor_that_is_not_known_is_named(tmp_path: Path) -> None:
+    for suffix, kind in (("vtu", "UnstructuredGrid"), ("vtp", "PolyData"), ("vti", "ImageData")):
+        parts = {"Points": {"Points": BOX}, "PointData": {"k": X}, "CellData": {}}
+        path = tmp_path / f"a.{suffix}"
+        xml(path, kind, parts, 'NumberOfPoints="24" NumberOfCells="0" Extent="0 3 0 2 0 1"', "binary zlib")
+        path.write_text(path.read_text().replace("vtkZLibDataCompressor", "vtkLZ4DataCompressor"))
+        with pytest.raises(ReadError, match=r"packed by vtkLZ4DataCompressor: save it with ZLib"), open_file(path):
+            pass
+
+
+@pytest.mark.parametrize("given", [".", "*.vtu"])
+def test_parts_of_a_mesh_are_no_samples(given: str, tmp_path: Path) -> None:
+    for number in range(4):
+        polyhedra(tmp_path / f"run_{number // 2}_{number % 2}.vtu", ())
+    for run in range(2):
+        pieces = "".join(f'<Piece Source="run_{run}_{number}.vtu"/>' for number in range(2))
+        kind = "PUnstructuredGrid"
+        (tmp_path / f"run_{run}.pvtu").write_text(f'<VTKFile type="{kind}"><{kind}>{pieces}</{kind}></VTKFile>')
+    with pytest.raises(ReadError, match=r"run_0\.pvtu: .* run_0_0\.vtu and run_0_1\.vtu are parts of one"):
+        described(tmp_path, given)
 
 
 def test_cells_of_a_type_that_is_not_known_are_not_left_out(tmp_path: Path) -> None:
