@@ -206,6 +206,15 @@ def test_collections_that_are_no_series_have_their_sentence(
         file.array("u").read()
 
 
+def test_checkpoints_of_fenics_are_named(tmp_path: Path) -> None:
+    collections(tmp_path / "u.xdmf", [(0, 1)], "u")
+    text = (tmp_path / "u.xdmf").read_text()
+    more = 'ItemType="FiniteElementFunction" Center="Other"><DataItem Dimensions="1 1" Format="XML">0</DataItem>'
+    (tmp_path / "u.xdmf").write_text(text.replace('Center="Node">', more))
+    with pytest.raises(ReadError, match=r"it is a checkpoint of FEniCS, which write"), open_file(tmp_path / "u.xdmf"):
+        pass
+
+
 def test_a_folder_with_a_list_is_what_it_lists(tmp_path: Path) -> None:
     plate(tmp_path / "one", ("o.pvd",))
     with open_file(tmp_path / "one") as file:

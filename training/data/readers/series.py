@@ -202,9 +202,12 @@ def opened_xdmf(path: Path) -> Iterator[TimeSeriesReader]:
         with guarded(path), TimeSeriesReader(path) as reader:
             yield reader
     except (meshio.ReadError, AssertionError) as error:
+        reason = str(error) or type(error).__name__
+        if b'ItemType="FiniteElementFunction"' in path.read_bytes():
+            reason = "it is a checkpoint of FEniCS, which write(u, t) of its XDMFFile is not"
         raise ReadError(
             f"{path}: expected an XDMF file of version 3, with steps on one mesh, but meshio cannot read it "
-            f"({error or type(error).__name__}): save a list .pvd of .vtu files"
+            f"({reason}): save a list .pvd of .vtu files"
         ) from error
 
 

@@ -178,7 +178,7 @@ def _readable(path: Path, guard: Callable[[Path], AbstractContextManager[object]
         if is_mistake(error):
             raise
         raise ValueError(
-            f"expected a mesh in {path} but it cannot be read ({error or type(error).__name__})"
+            f"expected a mesh in {path} but it cannot be read ({str(error) or type(error).__name__})"
         ) from error
 
 
