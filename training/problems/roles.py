@@ -49,6 +49,7 @@ n_y n_t save_every order degree resolution
 FADED = 1e-9  # values below this part of the greatest are no positive quantity that is learned by its logarithm
 COUNTED_FROM = 3  # numbers, of which more that are equally far apart are no chance
 KINDS_MOST = 8  # the most whole numbers that may name kinds
+LISTED = 32  # of what a file holds, in a sentence
 SCANNED = 1 << 30  # bytes of one array that are read to see whether it is positive
 KINDS = {
     "O": "objects",
@@ -122,7 +123,7 @@ def named_outputs(file: DataFile, outputs: Sequence[str]) -> list[str]:
     for each in outputs:
         name = each if each in file.arrays else on_wire.get(each, alone.get(each))
         if name is None:
-            there = ", ".join(one.described for one in file.arrays.values()) or "no arrays"
+            there = some_of([one.described for one in file.arrays.values()], ", ") or "no arrays"
             there += "".join(f"; {left} is left out: {reason}" for left, reason in file.left_out.items())
             raise DraftError(f"{file.path}: expected an output among the arrays {there} but got {each!r}")
         found.append(name)
@@ -133,7 +134,13 @@ def nothing(made: Draft, file: DataFile, expected: str) -> str:
     """Say that a file does not hold what is expected, and what every array was taken for."""
     found = [f"{one.described}: {made.role_of(one.name) or 'no field'}" for one in file.arrays.values()]
     found += [f"{name} left out: {reason}" for name, reason in file.left_out.items()]
-    return f"{file.path}: expected {expected} but found {'; '.join(found) or 'no arrays'}"
+    return f"{file.path}: expected {expected} but found {some_of(found, '; ') or 'no arrays'}"
+
+
+def some_of(found: Sequence[str], mark: str) -> str:
+    """Join what a file holds, and say of many how many more there are."""
+    more = f"{mark}and {len(found) - LISTED} more" if len(found) > LISTED else ""
+    return mark.join(found[:LISTED]) + more
 
 
 def is_positive(array: LazyArray) -> bool:

@@ -15,7 +15,7 @@ from training.data.readers.data_file import MESHES, DataFile, LazyArray, natural
 from training.data.readers.formats import SUFFIXES, is_store, open_file
 from training.data.readers.sample_names import doubt_of_rows, naming
 from training.data.readers.splits import are_splits, last_name
-from training.data.readers.tensor_files import NUMBERS, of_tensors, tells_apart
+from training.data.readers.tensor_files import NUMBERS, of_tensors, tells_apart, with_columns
 
 LOOKED_AT = 8  # of several files, first, to see whether numbers are the same in all of them
 MOST_LOOKED_AT = 1_000  # of them, where numbers are the same in these
@@ -70,7 +70,7 @@ def with_tables(stack: ExitStack, found: DataSet, tables: Sequence[Path]) -> Dat
     for path in tables:
         if path.resolve() in known:
             continue
-        table = stack.enter_context(open_file(path))
+        table = with_columns(stack.enter_context(open_file(path)))
         if {one.shape for one in table.arrays.values()} != {(found.count,)}:
             left_out[path.name] = f"a table, but not of numbers in a row for each of {found.count} samples"
             continue

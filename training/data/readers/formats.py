@@ -369,6 +369,11 @@ def detect_archive(path: Path) -> str:
     raise ReadError(f"{path}: expected an archive of arrays but found {', '.join(sorted(names)[:3])} …: unpack it")
 
 
+def is_frame(_: str, item: h5py.Group | h5py.Dataset) -> bool | None:
+    """Return whether a group of HDF5 is a table of pandas, as a visitor that goes on where it is none."""
+    return "pandas_type" in item.attrs or None
+
+
 def detect_hdf5(path: Path) -> str:
     """Return the name of the reader for an HDF5 file."""
     with hdf5.opened(path) as file:
@@ -379,6 +384,11 @@ def detect_hdf5(path: Path) -> str:
         for group, reason in UNREAD_HDF5.items():
             if group in file:
                 raise ReadError(f"{path}: {reason}")
+        if "PYTABLES_FORMAT_VERSION" in file.attrs and file.visititems(is_frame):
+            raise ReadError(
+                f"{path}: expected arrays but found a table of pandas, with its columns in blocks: save it with "
+                "to_parquet or to_csv"
+            )
         if "_NCProperties" in file.attrs:  # netCDF-4, whatever its suffix
             return "netcdf"
         return "pdebench" if published.is_single(file) or published.is_per_sample(file) else "hdf5"

@@ -1,8 +1,9 @@
 """Text files: tables of comma-separated values, and COMSOL's exports.
 
-A table has an array `[row]` for every column of numbers. Where columns are coordinates, as in the exports of COMSOL,
-ParaView and Fluent, the file is the cloud of one sample: `coordinates` `[1, point, dimension]` and fields `[1, point]`.
-COMSOL's files of a parametric sweep hold a sample for every value of the parameters, on the points of one mesh.
+A table has an array `[row]` for every column of numbers, and a field for many of one name (`wide.py`). Where columns
+are coordinates, as in exports of COMSOL, ParaView and Fluent, the file is the cloud of one sample: `coordinates`
+`[1, point, dimension]` and fields `[1, point]`. COMSOL's files of a sweep hold a sample for every value of its
+parameters, on the points of one mesh.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile, LazyArray, ReadError, damage_named
-from training.data.readers.tensor_files import COUNTING
+from training.data.readers.tensor_files import COUNTING, UNNAMED
 from training.data.readers.texts import DECIMAL, LONGEST, is_number, opened_text, with_points
+from training.data.readers.wide import FEW, matrix, with_fields
 
 Columns = Mapping[str, NDArray[np.float64]]
 
@@ -44,9 +46,8 @@ SEPARATORS = (",", ";", "\t")
 MISSING = dict.fromkeys(("", "na", "n/a", "#n/a", "null", "none"), "nan")  # of pandas, R and spreadsheets
 NO_NUMBERS = "a column that does not hold numbers alone"
 SWEPT = re.compile(r"(.*?)\s*@\s*(?:\d+:\s*)?(.+)")  # COMSOL's `T (K) @ 2: q=5, h=1`
-UNITS = re.compile(
-    r"(.*?)\s*[(\[]\s*([^()\[\]]*(?:\([^()]*\))?[^()\[\]]*)\s*[)\]]"
-)  # `T (K)`, `X [ m ]`, `k (W/(m*K))`
+UNITS = re.compile(r"(.*?)\s*[(\[]\s*([^()\[\]]*(?:\([^()]*\))?[^()\[\]]*)\s*[)\]]")
+"""`T (K)`, `X [ m ]`, `k (W/(m*K))`"""
 
 
 # Tables
@@ -66,6 +67,8 @@ def table(path: Path) -> DataFile:
     """Describe a table; its columns of text are left out."""
     mark, (names, *cells) = lines_of(path)
     if not cells or any(map(is_number, names)):
+        if (rows := matrix([names, *cells])) is not None:
+            return DataFile(path, "csv", {UNNAMED: LazyArray.of(UNNAMED, rows)})
         raise ReadError(f"{path}: expected a line of names, and lines of numbers below it")
     bad = next((number for number, line in enumerate(cells) if len(line) != len(names)), None)
     if bad is not None:
@@ -93,7 +96,7 @@ def table(path: Path) -> DataFile:
     }
     left_out = {name: no_numbers(values) for name, values in columns.items() if name not in found}
     texts = {name: np.array(columns[name]) for name in left_out}
-    for name in [name for name, values in found.items() if name.startswith("column ") and counts_lines(values)]:
+    for name in [name for name, values in found.items() if name.startswith("column ") and (np.diff(values) == 1).all()]:
         del found[name]  # as pandas writes its index
         left_out[name] = "it has no name, and numbers the lines"
     return of_columns(path, "csv", found, left_out, texts)
@@ -122,7 +125,8 @@ def of_columns(
     arrays = {label: LazyArray.of(label, whole(columns[name]), units=units) for name, (label, units) in labels.items()}
     # Problem files may have the whole heads as keys.
     parts = {name: replace(arrays[label], name=name) for name, (label, _) in labels.items() if name != label}
-    return DataFile(path, format_, arrays, left_out=left_out, parts=parts, texts=texts)
+    arrays, points = with_fields(arrays)
+    return DataFile(path, format_, arrays, left_out=left_out, parts=parts | points, texts=texts)
 
 
 def no_numbers(cells: Iterable[str]) -> str:
@@ -186,7 +190,7 @@ def kind_of_table(path: Path) -> str:
         names, *numbers = divided(lines[:2], path.suffix.lower())[1] if lines else [[]]
     except (ValueError, csv.Error):  # what is no text, or has longer cells than any number
         return ""
-    fits = bool(numbers) and len(names) == len(numbers[0]) and not is_number(names[0])
+    fits = bool(numbers) and len(names) == len(numbers[0]) and (not is_number(names[0]) or len(names) > FEW)
     return "csv" if fits and all(is_number(DECIMAL.sub(r"\1.\2", cell)) for cell in numbers[0]) else ""
 
 
@@ -246,11 +250,6 @@ def numbers_rows(label: str, values: NDArray[np.float64]) -> bool:
     """Return whether a column has the numbers of nodes or cells by its name and its values."""
     name = re.sub(r"[^a-z]+", " ", units_of(label)[0].lower()).strip()
     return bool(NUMBERED.fullmatch(name)) and bool((values % 1 == 0).all())
-
-
-def counts_lines(values: NDArray[np.float64]) -> bool:
-    """Return whether numbers are those of the lines of a table."""
-    return bool((np.diff(values) == 1).all())
 
 
 def repeats(values: NDArray[np.float64]) -> bool:
@@ -313,11 +312,11 @@ def units_behind(name: str) -> tuple[str, str]:
     """Separate the units from the name of a number per sample, which may be `log(Re)`.
 
     Example:
-        >>> units_behind("nu [m^2/s]"), units_behind("log(Re)")
-        (('nu', 'm^2/s'), ('log(Re)', ''))
+        >>> units_behind("nu [m^2/s]"), units_behind("log(Re)"), units_behind("u[3, 4]")
+        (('nu', 'm^2/s'), ('log(Re)', ''), ('u[3, 4]', ''))
     """
     label, units = units_of(name)
-    return (label, units) if name[len(label) : len(label) + 1] in {" ", "["} else (name, "")
+    return (label, units) if re.match(r" |\[(?!\d+(, *\d+)*\])", name[len(label) :]) else (name, "")
 
 
 def whole(values: NDArray[np.float64]) -> NDArray[Any]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from training.data.readers.data_file import DataFile
 from training.data.readers.splits import last_name
+from training.data.readers.wide import fields_in
 
 COUNTING = frozenset({"sample", "sample_id", "case", "case_id", "run", "run_id", "simulation", "sim", "sim_id", "id"})
 """Names of columns that tell which rows of a table are those of one sample."""
@@ -40,7 +41,8 @@ def merged(files: Sequence[DataFile]) -> DataFile:
 
     Files that hold several arrays of the same names are parts of one set, and the first one of them is returned.
     """
-    files = without_labels(files)
+    alone = len({file.format for file in files}) == 1
+    files = without_labels(files if alone else [with_columns(file) for file in files])
     names = [name for file in files for name in file.arrays if name != UNNAMED]
     alike = len({*names}) < len(names)
     if alike and any(len(file.arrays) > 1 for file in files):
@@ -58,6 +60,14 @@ def merged(files: Sequence[DataFile]) -> DataFile:
     }
     kind = formats.pop() if len(formats) == 1 else "auto"
     return replace(files[0], format=kind, arrays=arrays, sources=sources, left_out=left_out)
+
+
+def with_columns(table: DataFile) -> DataFile:
+    """Return a table with the columns of its fields as numbers of their own: fields are in other files than these."""
+    fields = fields_in(table.parts)
+    columns = {name: table.parts[name] for _, names in fields.values() for name in names}
+    arrays = {name: one for name, one in table.arrays.items() if name not in fields}
+    return replace(table, arrays={**arrays, **columns})
 
 
 def without_labels(files: Sequence[DataFile]) -> list[DataFile]:

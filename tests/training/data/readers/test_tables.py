@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -77,6 +78,72 @@ def test_a_first_line_of_missing_values_is_no_line_of_names(tmp_path: Path) -> N
     (tmp_path / "a.csv").write_text("# a,b\nNA,NA\n1,2\n")
     with open_file(tmp_path / "a.csv") as file:
         np.testing.assert_array_equal(file.array("b").read(), [np.nan, 2])
+
+
+ROWS = np.random.default_rng(0).standard_normal((5, 40))
+
+
+@pytest.mark.parametrize(
+    ("names", "sides"),
+    [
+        ([f"u_{number}" for number in range(40)], (40,)),
+        ([f"u{number}" for number in range(1, 41)], (40,)),
+        ([f"u[{row},{column}]" for row in range(4) for column in range(10)], (4, 10)),
+    ],
+)
+def test_many_columns_of_one_name_are_the_points_of_a_field(
+    names: list[str], sides: tuple[int, ...], tmp_path: Path
+) -> None:
+    order = [20, *range(20), *range(21, 40)]  # as a dictionary may have them
+    lines = [[f'"{names[at]}"' for at in order], *([repr(float(row[at])) for at in order] for row in ROWS)]
+    text = "\n".join(",".join(["nu [m^2/s]" if number == 0 else "1e-3", *line]) for number, line in enumerate(lines))
+    (tmp_path / "a.csv").write_text(text)
+    with open_file(tmp_path / "a.csv") as file:
+        assert {*file.arrays} == {"nu", "u"}
+        np.testing.assert_array_equal(file.array("u").read(), ROWS.reshape(5, *sides))
+        np.testing.assert_array_equal(file.array(names[7]).read(), ROWS[:, 7])  # as problem files may name it
+
+
+@pytest.mark.parametrize(
+    "names", [[f"u_{number}" for number in range(16)], [f"u_{number}" for number in range(3, 23)], ["u_0_0", "u_1"] * 9]
+)
+def test_few_columns_and_those_that_fill_no_grid_are_numbers_of_their_own(names: list[str], tmp_path: Path) -> None:
+    names = [*dict.fromkeys(names)]
+    (tmp_path / "a.csv").write_text("\n".join((",".join(names), *[",".join("1" * len(names))] * 2)))
+    with open_file(tmp_path / "a.csv") as file:
+        assert [*file.arrays] == names
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.txt"])
+@pytest.mark.parametrize("header", ["", "numbers", "index"])
+def test_a_table_of_numbers_alone_is_an_array(name: str, header: str, tmp_path: Path) -> None:
+    mark = "," if name == "a.csv" else " "
+    lines = [mark.join(map(repr, map(float, row))) for row in ROWS]
+    if header == "index":
+        lines = [f"{number}{mark}{line}" for number, line in enumerate(lines)]
+    if header:
+        lines = [mark.join(["", *map(str, range(40))][header == "numbers" :]), *lines]
+    if header == "index" and mark == " ":
+        return  # which no spaces tell
+    (tmp_path / name).write_text("\n".join(lines))
+    with open_file(tmp_path / name) as file:
+        np.testing.assert_array_equal(file.array("array").read(), ROWS)
+
+
+def test_a_table_of_pandas_in_hdf5_is_named(tmp_path: Path) -> None:
+    """Its columns of one type are a block, which was a field."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.attrs["PYTABLES_FORMAT_VERSION"] = "2.1"
+        file["df/block0_values"], file["df/axis1"] = ROWS, np.arange(5)
+        file["df"].attrs["pandas_type"] = "frame"
+    with pytest.raises(ReadError, match=r"found a table of pandas, .* to_parquet"), open_file(tmp_path / "a.h5"):
+        pass
+
+
+def test_a_line_of_coordinates_is_no_sample(tmp_path: Path) -> None:
+    np.savetxt(tmp_path / "a.csv", [np.linspace(0, 1, 40), *ROWS], delimiter=",")
+    with pytest.raises(ReadError, match="expected a line of names"), open_file(tmp_path / "a.csv"):
+        pass
 
 
 @pytest.mark.parametrize(
