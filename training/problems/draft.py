@@ -44,11 +44,12 @@ from training.problems.ambiguity import (
 )
 from training.problems.columns import NUMERIC
 from training.problems.draft_axes import AXIS_NAMES, without_components
-from training.problems.draft_file import Draft, DraftError, shown
+from training.problems.draft_file import Draft, shown
 from training.problems.draft_grid import fields_of, on_grid
-from training.problems.draft_points import cloud, coordinates_of, mesh, refuse_moving
+from training.problems.draft_points import cloud, coordinates_of, doubt_of_one_solution, mesh, refuse_moving
 from training.problems.draft_stacked import (
     COUNTED,
+    between,
     channels,
     lone_array,
     refuse_numbered,
@@ -246,6 +247,8 @@ def with_samples_first(made: Draft, file: DataFile, files: int, outputs: Sequenc
     if files == 1:
         refuse_one_solution(lead, others, file)
     made.sample, doubt = sample_axis(fields, others, files)
+    if made.sample == "first":
+        doubt = doubt_of_one_solution(fields, times_of(others)) or doubt
     if doubt:
         made.guesses["files" if made.sample == "first" else "sample"] = f"samples are counted by {doubt}"
     turned = arranged(file, made.sample)[0]
@@ -287,7 +290,7 @@ def with_time_first(made: Draft, arrays: Sequence[LazyArray], outputs: Sequence[
         and {*outputs} >= {one.name for one in fields}
         and all(len(one.shape) >= rank for one in fields)
     ):
-        found = {one.name: {"first"} for one in fields}  # there would be no input
+        found = {one.name: {time_of(one)} for one in fields}  # there would be no input
     if (one := lone_array(arrays)) is not None and not found and not channels(one):
         found = {one.name: {time_of(one)}}
     if times is not None and samples == max(times.shape) and all(samples not in one.shape[1:] for one in fields):
@@ -341,8 +344,4 @@ def refuse_time_between(fields: Sequence[LazyArray], times: LazyArray | None) ->
         own = one.shape[1:]
         for axis in (axis for axis in range(1, len(own) - 1) if own[axis] == count):
             if not outer or any(each.shape[1:] == (*own[:axis], *own[axis + 1 :]) for each in fields):
-                raise DraftError(
-                    f"{shown(one)}: expected time on the first or on the last axis behind the samples' but axis "
-                    f"{axis + 1} has as many values as {times.name if times else 'time'}: save "
-                    f"np.moveaxis({one.name}, {axis + 1}, 1)"
-                )
+                raise between(one, axis + 1, f"has as many values as {times.name if times else 'time'}")

@@ -150,6 +150,21 @@ def is_called(one: LazyArray, names: str) -> bool:
     return bool({last_name(one), *re.split(r"[^a-z]+", last_name(one))} & {*names.split()})
 
 
+def doubt_of_one_solution(fields: Sequence[LazyArray], times: LazyArray | None) -> str:
+    """Say why the first axis may count the points of one solution rather than samples; empty where nothing says so.
+
+    An array has two or three coordinates for each of them, as `X_star [point, 2]`, and times count another axis of one.
+    """
+    called = (one for one in fields if len(one.shape) == 2 and one.shape[1] in {2, 3} and is_called(one, f"{POINTS} x"))
+    points, frames = next(called, None), 0 if times is None else max(times.shape)
+    if points is None or not any(frames in one.shape[1:] for one in fields):
+        return ""
+    return (
+        f"the first axis ({points.samples}), or are these the points of one solution, at {shown(points)}? Then save "
+        f"those of several as arrays [sample, time, point], beside {points.name}"
+    )
+
+
 def coordinates_of(arrays: Sequence[LazyArray]) -> LazyArray | None:
     """Return the array of the coordinates of a cloud, `[sample, point, dimension]`, or `[point, dimension]` of one.
 

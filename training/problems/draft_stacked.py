@@ -45,9 +45,38 @@ def channels(one: LazyArray) -> str:
 
 
 def time_of(one: LazyArray) -> str:
-    """Return where the frames of a lone array are by its shape: `last` where its other axes alone are alike."""
+    """Return where the frames of a lone array are by its shape: `last` where its other axes alone are alike.
+
+    Of four axes behind the samples' a short one holds components.
+
+    Raises:
+        DraftError: They are between the components and the grid.
+    """
     sides = one.shape[1:]
-    return "last" if len(sides) == 3 and sides[0] == sides[1] != sides[2] > COMPONENTS else "first"
+    few = next((at for at in (0, 3, 2) if sides[at] <= COMPONENTS), None) if len(sides) == 4 else None
+    own = [at for at in range(len(sides)) if at != few]
+    if len(own) != 3:
+        return "first"
+    first, second, third = (sides[at] for at in own)
+    where = "last" if first == second != third > COMPONENTS else "first"
+    if (few, where) == (0, "first") and not first == second == third:  # [sample, component, time, *grid]
+        raise between(one, 2, f"seems to count frames behind {few_of(sides[0])}")
+    if (few, where) == (3, "last"):
+        raise between(one, 3, f"seems to count frames before {few_of(sides[3])}")
+    return where
+
+
+def few_of(count: int) -> str:
+    """Name components by how many they are."""
+    return f"{count} component{'s' * (count > 1)}"
+
+
+def between(one: LazyArray, axis: int, reason: str) -> DraftError:
+    """Return the error of an array whose axis of time is between others."""
+    return DraftError(
+        f"{shown(one)}: expected time on the first or on the last axis behind the samples' but axis {axis} {reason}: "
+        f"save np.moveaxis({one.name}, {axis}, 1)"
+    )
 
 
 def refuse_series(arrays: Sequence[LazyArray], file: DataFile, outputs: Sequence[str]) -> None:

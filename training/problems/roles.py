@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -320,9 +320,27 @@ def field_or_numbers(field: str, numbers: Sequence[str]) -> str:
 
 
 def likely(unknown: Sequence[Tensor]) -> list[Tensor]:
-    """Order a guess of outputs by the names of arrays: those that sound like outputs, or the last that may be one."""
+    """Order a guess of outputs by the names of arrays: those that sound like outputs, or the last that may be one.
+
+    The coordinates of grids that are curved, as `NACA_X` and `NACA_Y` beside `NACA_Q`, are none.
+    """
     words = {one.name: one.array.name.rpartition("/")[2].lower() for one in unknown}
-    sounding = [one for one in unknown if words[one.name] in OUTPUTS.split()]
+    fields = [one for one in unknown if one.name not in coordinates_among(words)]
+    sounding = [one for one in fields if words[one.name] in OUTPUTS.split()]
     if sounding and len(sounding) < len(unknown):
         return sounding
-    return [one for one in unknown if words[one.name] not in INPUTS.split()][-1:] or [*unknown[-1:]]
+    return [one for one in fields if words[one.name] not in INPUTS.split()][-1:] or [*fields[-1:]]
+
+
+def coordinates_among(words: Mapping[str, str]) -> set[str]:
+    """Return which of some names, by a word for each, are those of coordinates: they end in x, y and z, others do not.
+
+    All begin alike, or the field is known: `x` and `y` alone are an input and an output.
+    """
+    starts = {re.sub(r"[^_.-]*$", "", word) for word in words.values()}
+    start = starts.pop() if len(starts) == 1 else ""
+    ends = {name: word.removeprefix(start) for name, word in words.items()}
+    found = {name for name, end in ends.items() if end in {"x", "y", "z"}}
+    others = {*ends.values()} - {"x", "y", "z"}
+    told = bool(start and others) or not others.isdisjoint({*OUTPUTS.split()} - {"out", "output", "outputs", "target"})
+    return found if len(found) > 1 and told else set()

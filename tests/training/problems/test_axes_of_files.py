@@ -82,6 +82,34 @@ def test_time_between_the_axes_of_a_grid_is_refused(tmp_path: Path) -> None:
         described(tmp_path / "set.npz")
 
 
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        ("nctyx", "axis 2 seems to count frames behind 2 components: save np.moveaxis(array, 2, 1)"),
+        ("nyxtc", "axis 3 seems to count frames before 2 components: save np.moveaxis(array, 3, 1)"),
+        ("ntcyx", ("first", 6, 2, "first")),
+        ("ntyxc", ("first", 6, 2, "last")),
+        ("ncyxt", ("last", 6, 2, "first")),
+        ("nyxct", ("last", 6, 2, "last")),
+    ],
+)
+@pytest.mark.parametrize("outputs", ["", "array"])
+def test_frames_of_vectors_alone_are_where_the_grid_is_not(
+    order: str, expected: str | tuple[str, int, int, str], outputs: str, tmp_path: Path
+) -> None:
+    """As of video, [sample, component, time, row, column]; the 2 components were the frames."""
+    sides = {"n": 20, "t": 6, "c": 2, "y": 8, "x": 8}
+    np.save(tmp_path / "set.npy", RNG.random([sides[axis] for axis in order]))
+    if isinstance(expected, str):
+        with pytest.raises(DraftError, match=re.escape(expected)):
+            described(tmp_path, "set.npy", outputs)
+        return
+    problem, samples = read(described(tmp_path, "set.npy", outputs), tmp_path)
+    one = problem.outputs[0]
+    frames = samples.frames
+    assert (problem.data.time, frames, len(one.components), one.component_axis) == expected
+
+
 def test_axes_and_times_of_runs_in_folders_are_no_fields(tmp_path: Path) -> None:
     """As a copy of the output of Dedalus: a folder per run, with times and the points of its axes beside the fields."""
     for number in range(3):

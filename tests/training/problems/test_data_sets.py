@@ -93,6 +93,13 @@ def elasticity(folder: Path) -> None:
     np.save(folder / "Random_UnitCell_sigma_10.npy", STRESS.T)
 
 
+def airfoils(folder: Path) -> None:
+    """Write the coordinates of curved grids in files beside the flow, as Geo-FNO's."""
+    np.save(folder / "NACA_Cylinder_Q.npy", np.stack([K, 2 * K, 3 * K], 1))
+    np.save(folder / "NACA_Cylinder_X.npy", K + 1)
+    np.save(folder / "NACA_Cylinder_Y.npy", K + 2)
+
+
 def cfdbench(folder: Path) -> None:
     """Write a folder of a run each, with a file per tensor and the parameters in JSON."""
     for number, frames in enumerate(FRAMES):
@@ -238,12 +245,28 @@ def cells73(folder: Path) -> None:
         file.create_dataset("u", data=np.array(references, h5py.ref_dtype), dtype=h5py.ref_dtype)
 
 
+def wide_table(folder: Path) -> None:
+    """Write a line for each sample, with a column for each point, as pandas does."""
+    heads = [*(f"k_{number}" for number in range(72)), *(f"u_{number}" for number in range(72)), "nu"]
+    lines = np.column_stack([*LINES.values(), NU])
+    np.savetxt(folder / "wide.csv", lines, delimiter=",", header=",".join(heads), comments="")
+
+
+def many_columns_beside(folder: Path) -> None:
+    """Write coefficients of an expansion, which are no points, in a table beside fields."""
+    np.savez(folder / "fields.npz", **TWICE)
+    heads = ",".join(f"xi_{number}" for number in range(20))
+    lines = NU[:, None] + np.arange(20)
+    np.savetxt(folder / "runs.csv", lines, delimiter=",", header=heads, comments="")
+
+
 def table_alone(folder: Path) -> None:
     np.save(folder / "u.npy", 2 * K)
     table_beside(folder)
 
 
 TWICE: Arrays = {"k": K, "u": 2 * K}
+LINES: Arrays = {name: one.reshape(SAMPLES, -1) for name, one in TWICE.items()}
 CASES = {
     "PDEArena: a group of a split, times and coordinates of every sample": Case(
         pdearena, ("*.h5",), "", {"outputs", "time"}, {"u": FRAMES, "vx": FRAMES + 1, "vy": FRAMES + 2, "buo_y": NU}
@@ -301,8 +324,28 @@ CASES = {
         zipped_by_xarray, ("heat.zip",), "u", set(), TWICE
     ),
     "a table of parameters beside": Case(table_beside, ("fields.npz", "runs.csv"), "u", set(), {**TWICE, "nu": NU}),
+    "a table with a column for each point": Case(wide_table, ("wide.csv",), "u", set(), {**LINES, "nu": NU}),
+    "arrays without names in tables": Case(
+        lambda folder: [np.savetxt(folder / f"{name}.txt", one) for name, one in LINES.items()],
+        *(("*.txt",), "u", set(), LINES),
+    ),
+    "many numbers in a table beside": Case(
+        many_columns_beside, ("fields.npz", "runs.csv"), "u", set(), {**TWICE, "xi_0": NU, "xi_19": NU + 19}
+    ),
     "a table of parameters as the only input": Case(
         table_alone, ("u.npy", "runs.csv"), "u", set(), {"u": 2 * K, "nu": NU}
+    ),
+    "Geo-FNO: coordinates of curved grids": Case(
+        airfoils,
+        ("*.npy",),
+        "",
+        {"outputs"},
+        {
+            "naca_cylinder_q": np.stack([K, 2 * K, 3 * K], 1),
+            "naca_cylinder_x": K + 1,
+            "naca_cylinder_y": K + 2,
+        },
+        ("[inputs.naca_cylinder_x]", "[inputs.naca_cylinder_y]", "[outputs.naca_cylinder_q]"),
     ),
     "Geo-FNO: clouds with samples last": Case(
         elasticity,
@@ -317,6 +360,14 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_a_draft_reads_the_right_values_or_asks(name: str, tmp_path: Path) -> None:
     CASES[name].check(tmp_path, rtol=1e-4)
+
+
+def test_points_of_one_solution_are_asked_about(tmp_path: Path) -> None:
+    """As Raissi's wake of a cylinder: they were samples, and their coordinates parameters, unsaid."""
+    fields = {"U_star": RNG.random((50, 2, 9)), "X_star": RNG.random((50, 2)), "p_star": RNG.random((50, 9))}
+    savemat(tmp_path / "wake.mat", {**fields, "t": np.arange(9.0)[:, None]})
+    text = described(tmp_path, "wake.mat", "p_star")
+    assert "# guess: samples are counted by the first axis (50), or are these the points of one solution" in text
 
 
 @pytest.mark.parametrize("write", [split_groups, split_files])
