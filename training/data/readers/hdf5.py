@@ -103,7 +103,7 @@ def refuse_other_files(path: Path, file: h5py.File) -> None:
 
 def describe(path: Path, file: h5py.Group) -> DataFile:
     """Describe the arrays of an open file, or of a group of it."""
-    groups = sample_groups(file)
+    groups, alike = samples_in(file)
     if not groups and (split := samples_of_splits(path, file)):
         return split
     if not groups:
@@ -118,7 +118,7 @@ def describe(path: Path, file: h5py.Group) -> DataFile:
     left_out |= dict.fromkeys([name for name in beside if name not in numbers], "it is in no sample's group")
     unlike = ((name, why_not(one)) for name, one in beside.items() if isinstance(one, h5py.Dataset))
     left_out |= unread(file[groups[0]]) | {name: reason for name, reason in unlike if reason}
-    if len(shapes_of(file, groups)) == 1:
+    if alike:
         found = without_records({name: stacked(file, groups, name) for name in datasets(file[groups[0]])})
         whole = DataFile(path, "hdf5", found | numbers, remarks=said[0], samples=said[1], left_out=left_out)
         return replace(whole, names=tuple(groups))
@@ -179,9 +179,7 @@ def of_file(attributes: Mapping[str, Any], arrays: Collection[str]) -> dict[str,
 
 def datasets(group: h5py.Group) -> list[str]:
     """List the paths of all datasets below a group, in the file's order."""
-    names: list[str] = []
-    group.visititems(lambda name, item: names.append(name) if is_array(item) else None)
-    return names
+    return [name for name, _ in shapes_in(group)]
 
 
 def unread(group: h5py.Group) -> dict[str, str]:
@@ -247,17 +245,26 @@ def sample_groups(file: h5py.Group) -> list[str]:
     They are groups with a number in their names, at least two, that hold datasets of the same names and numbers of
     axes, and there are no other groups beside them.
     """
+    return samples_in(file)[0]
+
+
+def samples_in(file: h5py.Group) -> tuple[list[str], bool]:
+    """Return the groups that hold one sample each, and whether all of them have the same shapes."""
     every = [name for name, item in file.items() if isinstance(item, h5py.Group)]
     groups = [name for name in every if re.search(r"\d", name)]
     if len(groups) < max(2, len(every)):
-        return []
-    ranks = {frozenset((name, len(shape)) for name, shape in each) for each in shapes_of(file, groups)}
-    return sorted(groups, key=natural) if len(ranks) == 1 and ranks != {frozenset()} else []
+        return [], False
+    shapes = {frozenset(shapes_in(file[group])) for group in groups}
+    ranks = {frozenset((name, len(shape)) for name, shape in each) for each in shapes}
+    alike = len(ranks) == 1 and ranks != {frozenset()}
+    return (sorted(groups, key=natural) if alike else []), len(shapes) == 1
 
 
-def shapes_of(file: h5py.Group, groups: list[str]) -> set[frozenset[tuple[str, tuple[int, ...]]]]:
-    """Return the names and shapes of the datasets that groups have."""
-    return {frozenset((name, file[group][name].shape) for name in datasets(file[group])) for group in groups}
+def shapes_in(group: h5py.Group) -> list[tuple[str, tuple[int, ...]]]:
+    """Return the names and shapes of the datasets below a group."""
+    found: list[tuple[str, tuple[int, ...]]] = []
+    group.visititems(lambda name, item: found.append((name, item.shape)) if is_array(item) else None)
+    return found
 
 
 def stacked(file: h5py.Group, groups: list[str], name: str) -> LazyArray:

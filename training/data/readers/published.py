@@ -61,8 +61,8 @@ def is_single(file: h5py.File) -> bool:
 
 def is_per_sample(file: h5py.File) -> bool:
     """Return whether a file has the layout of one group per sample, with `data` and `grid` in each."""
-    groups = sample_groups(file)
-    return bool(groups) and "data" in file[groups[0]] and "grid" in file[groups[0]]
+    first = next((item for item in file.values() if isinstance(item, h5py.Group)), None)
+    return first is not None and {*first} >= {"data", "grid"} and bool(sample_groups(file))
 
 
 def single(path: Path, file: h5py.File) -> DataFile:
