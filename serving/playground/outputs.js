@@ -91,7 +91,8 @@ export class Outputs {
    * Show what is predicted and, where it is known, what is true or solved.
    *
    * @param {Record<string, object>} outputs Fields by name.
-   * @param {{outputs: Record<string, object>, kind: string} | null} truth To compare with; `kind` is a key of `NAMES`.
+   * @param {{outputs: Record<string, object>, kind: string, source?: string} | null} truth To compare with; `kind` is a key of
+   *     `NAMES`, and a sample is from a `source`.
    * @param {Record<string, object>} inputs The fields of the request, by name.
    * @param {{base: [number, number] | null, whole: Record<string, [number, number]>, drawn: Record<string, [number, number]>, when: string}} scales
    *     A range that all scales contain, ranges by output that its scale contains, those of curves that have room already, and
@@ -107,7 +108,7 @@ export class Outputs {
       this.#shape(row, found);
       row.prediction.show(found, this.isCurve ? spacious(range, drawn[name]) : scale, this.isCurve && expected ? { ...expected, name: NAMES[truth.kind] } : null);
       row.prediction.describe(row.prediction.title, this.#about("prediction", row));
-      if (expected && fields.sameShape(found, expected)) this.#compare(row, found, expected, scale, truth.kind);
+      if (expected && fields.sameShape(found, expected)) this.#compare(row, found, expected, scale, truth);
       else if (truth) this.clear("no truth is known", "", [row]);
     }
   }
@@ -129,7 +130,7 @@ export class Outputs {
     }
   }
 
-  #compare(row, found, expected, range, kind) {
+  #compare(row, found, expected, range, { kind, source }) {
     const { channel, prediction, classical, difference } = row;
     const apart = fields.difference(found, expected);
     const most = Math.max(...fields.range(apart).map(Math.abs)) || 1;
@@ -140,7 +141,7 @@ export class Outputs {
     difference.show(apart, this.isCurve ? [-1.2 * most, 1.2 * most] : [-most, most]);
     prediction.describe(prediction.title, this.isCurve ? `line: predicted, band: ${NAMES[kind]}${this.when}` : this.#about("prediction", row));
     if (this.layout !== "forward") return;
-    classical.describe(channel.name + cards.inUnits(channel.tensor), (kind === "solved" ? "solved classically" : "true, of the test sample") + this.when);
+    classical.describe(channel.name + cards.inUnits(channel.tensor), (kind === "solved" ? "solved classically" : `true, of the ${source}`) + this.when);
     classical.show(expected, range);
   }
 

@@ -70,9 +70,9 @@ export function play(is) {
 export let playing = 0;
 
 /** Return what a prediction is compared with: what was drawn, the truth of a test sample, or the classical solution. */
-function truthOf({ drawn, truth, outputs: found, revision }, solved) {
+function truthOf({ drawn, truth, outputs: found, revision, sample }, solved) {
   if (state.forward) return { outputs: drawnTruth(drawn, found), kind: "drawn" };
-  if (truth && Object.keys(truth).length) return { outputs: truth, kind: "sample" };
+  if (truth && Object.keys(truth).length) return { outputs: truth, kind: "sample", source: sample.origin.kind === "sample" ? "test sample" : "file" };
   return solved?.revision === revision ? { outputs: solved.outputs, kind: "solved" } : null;
 }
 

@@ -334,12 +334,15 @@ def test_an_output_without_a_truth_is_compared_with_none(modules: Page) -> None:
       outputs.open(card, "forward", false, false);
       const state = ({ figure }) => figure.dataset.state;
       const states = () => outputs.rows.map(({ classical, difference }) => [classical, difference].map(state));
+      const about = () => outputs.rows[0].classical.figure.querySelector(".about").textContent;
       return [["heat", "flux"], ["heat"]].map((known) => {
         outputs.age("classical", "difference");
-        const truth = { kind: "sample", outputs: Object.fromEntries(known.map((name) => [name, field()])) };
+        const fields = Object.fromEntries(known.map((name) => [name, field()]));
+        const truth = { kind: "sample", source: "file", outputs: fields };
         outputs.show({ heat: field(), flux: field() }, truth, {}, { base: null, whole: {}, drawn: {}, when: "" });
-        return states();
+        return [states(), about()];
       });
     }"""
     fresh, empty = ["fresh", "fresh"], ["empty", "empty"]
-    assert modules.evaluate(script) == [[fresh, fresh], [fresh, empty]]
+    said = "true, of the file"
+    assert modules.evaluate(script) == [[[fresh, fresh], said], [[fresh, empty], said]]
