@@ -187,7 +187,7 @@ def test_nan_is_found_in_every_output(which: int) -> None:
 
 def test_nan_is_found_in_every_tensor_of_a_derivative() -> None:
     one, nan = np.ones((2, 3)), np.full((2, 3), np.nan)
-    assert np.isnan(agreement.farthest({"u": one, "v": nan}, {"u": one, "v": one}))
+    assert np.isnan(agreement.farthest({"u": one, "v": nan}, {"u": one, "v": one}, {}))
 
 
 class Scaled(Heat):
