@@ -245,8 +245,8 @@ def one_solver(solved_by: set[str]) -> str:
 def warn(model: str) -> None:
     """Warn of inputs outside."""
     issue(
-        f'some inputs are unlike the training data of "{model}" (novelty below {OUTSIDE:g}), so what its network '
-        "predicts for them may be wrong; quality=True says which",
+        f'some inputs are unlike the training data of "{model}" (novelty below {OUTSIDE:g}, as {OUTSIDE:.0%} of inputs '
+        "like it are by chance), so what its network predicts for them may be wrong; quality=True says which",
         OutsideTrainingWarning,
     )
 
