@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from training import checkpoint
@@ -20,12 +21,13 @@ def check_new(recipe: Recipe, data: Path, new: SampleFile) -> None:
     Raises:
         ScopeError: There is one of them.
     """
+    fresh = cache(lambda: [*new.digests(range(sum(new.counts)))])  # read once for all models, and for none not at all
     for of, each in (("", recipe), *((f" of {folder}", each) for folder, each in ancestors(recipe))):
         path = data / str(each.samples)
         if not path.is_file():
             continue
         known, *_ = seen_by(each, path)
-        for number, sample in enumerate(new.digests(range(sum(new.counts)))):
+        for number, sample in enumerate(fresh()):
             if sample in known:
                 raise ScopeError(
                     f"{recipe.name}: expected new samples, but sample {number} of --files is the sample "
@@ -65,14 +67,14 @@ def check_kept_apart(folder: Path, samples: SampleFile, key: str) -> None:
     recipe = checkpoint.read_config(folder).recipe if (folder / checkpoint.CONFIG).is_file() else None
     if not isinstance(recipe, Recipe) or recipe.problem_file is None:
         return
+    kept_apart = cache(lambda split: [*samples.digests(samples.split(split))])  # as in `check_new`
     for home, each in ((folder, recipe), *ancestors(recipe)):
         path = samples.path.parent / str(each.samples)
         if path == samples.path or not path.is_file():
             continue
         known, train, validation = seen_by(each, path)
         for split, refused in (("validation", train), ("test", train + validation)):
-            rows = samples.split(split)
-            for row, sample in zip(rows, samples.digests(rows), strict=True):
+            for row, sample in zip(samples.split(split), kept_apart(split), strict=True):
                 if (number := known.get(sample, refused)) < refused:
                     raise RecipeError(
                         f"{key}: expected new {split} samples but sample {row} is the sample {number} of the "
