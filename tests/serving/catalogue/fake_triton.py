@@ -26,12 +26,14 @@ class FakeTriton:
         index: The reply to a request for the loaded models.
         hangs: Whether an inference of `bad` never gets its reply.
         late: The end of the path of a request for the loaded models that never gets its reply.
+        loads: The paths of the requests to load a model.
     """
 
     def __init__(self) -> None:
         self.wrong = reply("")
         self.index = reply(INDEX, tensors=False)
         self.hangs, self.late = False, ""
+        self.loads = list[str]()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -42,6 +44,7 @@ class FakeTriton:
                 await reader.readexactly(int(length[0].split()[1]) if length else 0)
                 if (self.hangs and "/bad/" in path) or (self.late and path.endswith(self.late)):
                     await reader.read()
+                self.loads.extend([path] if path.endswith("/load") else [])
                 writer.write(response := self.respond(path))
                 await writer.drain()
                 if not response.startswith(b"HTTP") or response.endswith(b"half"):

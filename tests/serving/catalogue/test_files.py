@@ -160,13 +160,7 @@ async def test_a_model_is_loaded_again_once_when_its_files_are_complete_and_not_
     (repository / "good" / "1" / "certificate.json").unlink()
     async with looking(repository) as (catalogue, fake):
         fake.wrong = reply(OUTPUT)
-        answer, loads = fake.respond, list[str]()
-
-        def respond(path: str) -> bytes:
-            loads.extend([path] if path.endswith("/load") else [])
-            return answer(path)
-
-        fake.respond = respond  # type: ignore[method-assign]
+        loads = fake.loads
         await look_until(catalogue, lambda: catalogue.readiness().ready)
         loads.clear()
         beside, hidden = repository / "good" / "upload", repository / "good" / "1" / ".model.onnx.4f"
@@ -196,13 +190,7 @@ async def test_a_graph_that_is_not_the_one_of_its_certificate_is_not_loaded(repo
     (newer / "model.onnx").write_bytes(b"another graph")
     async with looking(repository) as (catalogue, fake):
         fake.wrong = reply(OUTPUT)
-        answer, loads = fake.respond, list[str]()
-
-        def respond(path: str) -> bytes:
-            loads.extend([path] if path.endswith("/load") else [])
-            return answer(path)
-
-        fake.respond = respond  # type: ignore[method-assign]
+        loads = fake.loads
         fault = "is not loaded: model.onnx is not the graph of certificate.json"
         await look_until(catalogue, lambda: catalogue.readiness().reason == f"not served: bad (version 2 {fault})")
         assert catalogue.find("bad").version == 1
