@@ -184,8 +184,8 @@ def require_own(address: str) -> None:
 class SameUser:
     """Refuses ports of this machine on which others listen than those users that did at first.
 
-    For a server that may be of any user, as one in a container is: whoever takes its port while it restarts is sent
-    nothing. Called with an address before each connection; a ConnectionRefusedError. Root and this user may always.
+    For a server that may be of any user, as one in a container is: nothing is sent to a user who takes its port while
+    it restarts. Called with an address before each connection; a ConnectionRefusedError. Root and this user may always.
     """
 
     def __init__(self) -> None:

@@ -342,5 +342,5 @@ def coordinates_among(words: Mapping[str, str]) -> set[str]:
     ends = {name: word.removeprefix(start) for name, word in words.items()}
     found = {name for name, end in ends.items() if end in {"x", "y", "z"}}
     others = {*ends.values()} - {"x", "y", "z"}
-    told = bool(start and others) or not others.isdisjoint({*OUTPUTS.split()} - {"out", "output", "outputs", "target"})
-    return found if len(found) > 1 and told else set()
+    known = bool(start and others) or not others.isdisjoint({*OUTPUTS.split()} - {"out", "output", "outputs", "target"})
+    return found if len(found) > 1 and known else set()

@@ -76,8 +76,8 @@ def run() -> None:
         app(prog_name="petrov")
     except PetrovError as fault:
         code = 3 if isinstance(fault, RequestError) else 4 if isinstance(fault, ServiceError) else 5
-        nobody = isinstance(fault, ConnectionFailed) and re.search("refused|attempts failed", str(fault))
-        message = f"{fault}{ELSEWHERE if nobody else ''}"
+        refused = isinstance(fault, ConnectionFailed) and re.search("refused|attempts failed", str(fault))
+        message = f"{fault}{ELSEWHERE if refused else ''}"
     except (OSError, ValueError, ModuleNotFoundError) as error:
         code, message = 2, str(error)
     finally:
